@@ -1,0 +1,6 @@
+"""Oracles of conditional compute (C)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+ORACLES: Final[Mapping[str, str]] = {}

@@ -1,0 +1,50 @@
+"""What an oracle is: a typed fixture, one pure function from fixture to checks, and what it may claim."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from oracles.checks import Check
+
+Document: TypeAlias = Literal["V", "C", "R"]
+
+
+class Fixture(BaseModel):
+    """Base of every fixture: frozen, strict, no unknown field, no default, finite numbers only."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle:
+    """One oracle.
+
+    `evaluate` is pure and lazy: it yields checks in a fixed order and computes everything from the fixture, while the
+    expectations stand in the module, typed from the document. `own` names the fixture fields whose values are ours
+    because the document hides its tensors. `no_role` maps a fixture field (JSON pointer) to the reason why no check
+    depends on it. `document_mutations` is the number of rejected mutations the document reports, if it reports one.
+    """
+
+    name: str
+    document: Document
+    sections: tuple[str, ...]
+    module: str
+    fixture: type[Fixture]
+    evaluate: Callable[[Any], Iterable[Check]]
+    proves: tuple[str, ...]
+    does_not_prove: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    no_role: Mapping[str, str] = field(default_factory=dict)
+    document_mutations: int | None = None
+
+    def fixture_bytes(self) -> bytes:
+        """The fixture file that lies beside the module under the module's own name."""
+        package, _, stem = self.module.rpartition(".")
+        return files(package).joinpath(f"{stem}.json").read_bytes()
+
+    def checks(self, fixture: bytes) -> tuple[Check, ...]:
+        """Every check of one fixture; a fixture outside the typed contract raises."""
+        return tuple(self.evaluate(self.fixture.model_validate_json(fixture)))

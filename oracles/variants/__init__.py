@@ -1,0 +1,8 @@
+"""Oracles of the low-rank design space (V)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+ORACLES: Final[Mapping[str, str]] = {
+    "dora": "oracles.variants.dora",
+}

@@ -1,0 +1,1 @@
+"""The service around the rooms: formats, storage, database, use cases, REST and command line."""

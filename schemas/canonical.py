@@ -1,0 +1,65 @@
+"""The one place that turns documents into bytes and back (RFC 8785, JCS).
+
+Law: ``parse_canonical(canonical_bytes(d)) == d`` for every accepted document, and the bytes are the identity: they are
+hashed, stored and compared, never re-made from a parsed copy.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Never
+
+import rfc8785
+
+from schemas.errors import DigestMismatchError, Problem, RefusedError
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+JsonObject = dict[str, JsonValue]
+
+
+def canonical_bytes(document: JsonValue) -> bytes:
+    """The JCS bytes of a document.
+
+    Raises:
+        RefusedError: `NOT_CANONICAL` for NaN, infinity, integers beyond 2^53-1 or lone surrogates.
+    """
+    try:
+        return rfc8785.dumps(document)
+    except rfc8785.CanonicalizationError as error:
+        raise RefusedError(_problem("a document that RFC 8785 can write", str(error))) from error
+
+
+def parse_json(data: bytes) -> JsonValue:
+    """Parse JSON from outside, refusing what silently changes meaning: duplicate keys, NaN, infinity, invalid UTF-8."""
+    try:
+        value: JsonValue = json.loads(
+            data.decode("utf-8", errors="strict"), object_pairs_hook=_unique, parse_constant=_no_constant
+        )
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise RefusedError(_problem("valid JSON in UTF-8", str(error), code="JSON_INVALID")) from error
+    return value
+
+
+def parse_canonical(data: bytes) -> JsonValue:
+    """Parse stored bytes; anything but the exact canonical form is a mismatch, since the bytes are the identity."""
+    document = parse_json(data)
+    if canonical_bytes(document) != data:
+        raise DigestMismatchError(_problem("canonical bytes", "the same document written another way"))
+    return document
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise RefusedError(_problem("each key once", f"twice: {', '.join(twice)}", code="JSON_DUPLICATE_KEY"))
+    return document
+
+
+def _no_constant(name: str) -> Never:
+    raise RefusedError(_problem("finite numbers", name, code="JSON_NOT_FINITE"))
+
+
+def _problem(expected: str, observed: str, code: str = "NOT_CANONICAL") -> Problem:
+    return Problem(code=code, expected=expected, observed=observed, hint="Correct the document and send it again.")

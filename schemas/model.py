@@ -1,0 +1,84 @@
+"""The base of every manifest and spec: frozen, strict, no unknown fields, canonical bytes and digest."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from schemas.canonical import JsonObject, JsonValue, canonical_bytes, parse_canonical
+from schemas.digests import Digest, manifest_digest
+from schemas.errors import Problem, RefusedError
+
+NONE: Final = "none"
+NOT_VERIFIED: Final = "not_verified"
+NoneLiteral = Literal["none"]
+NotVerified = Literal["not_verified"]
+
+Rank = Annotated[int, Field(ge=1, le=2**31)]
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+ModuleName = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Record(BaseModel):
+    """A frozen, strict value inside a manifest: unknown fields are refused, lists arrive as tuples, NaN never."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def document(self) -> JsonObject:
+        """The JSON document: every field present, absent as null."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Manifest(Record):
+    """An immutable, content-addressed document. Subclasses fix `kind`; `schema: 1` is part of the hashed bytes."""
+
+    KIND: ClassVar[str]
+    schema_: Literal[1] = Field(default=1, alias="schema")
+
+    def canonical(self) -> bytes:
+        """The exact bytes that are hashed and stored."""
+        return canonical_bytes(self.document())
+
+    @property
+    def digest(self) -> Digest:
+        """BLAKE3 of the canonical bytes under the kind's own context."""
+        return manifest_digest(self.KIND, self.canonical())
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read stored bytes back: ``parse(m.canonical()) == m``.
+
+        Raises:
+            DigestMismatchError: the bytes are not in canonical form.
+            RefusedError: `MANIFEST_INVALID`, one problem a field.
+        """
+        return validate(cls, parse_canonical(data))
+
+
+def validate(model: type[M], document: JsonValue, code: str = "MANIFEST_INVALID") -> M:
+    """Validate a parsed document, turning pydantic's errors into located problems."""
+    try:
+        return model.model_validate_json(canonical_bytes(document))
+    except ValidationError as error:
+        raise RefusedError(*problems_of(error, code)) from error
+
+
+def problems_of(error: ValidationError, code: str) -> tuple[Problem, ...]:
+    """One problem for each validation error, with its path."""
+    return tuple(
+        Problem(
+            code=code,
+            path=tuple(item["loc"]),
+            expected=item["msg"],
+            observed=repr(item["input"])[:120],
+            hint="Correct this field.",
+        )
+        for item in error.errors(include_url=False)
+    )
