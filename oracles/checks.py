@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from oracles.differences import Difference
 
-Value: TypeAlias = "bool | int | float | str | None | tuple[Value, ...]"
+Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | None"
 Kind: TypeAlias = Literal["close", "equal", "below", "above"]
 
 

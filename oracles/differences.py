@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from oracles.errors import FixtureRefusal
+from oracles.errors import FixtureRefusedError
 from oracles.matrix import Matrix, shape
 
 Point: TypeAlias = Mapping[str, Matrix]
@@ -47,10 +47,8 @@ def compare(loss: Loss, point: Point, gradient: Point, *, step: float = 1e-5) ->
     """Hold `gradient` (same names and shapes as `point`) against central differences of `loss`."""
     expected = {name: shape(value) for name, value in point.items()}
     if {name: shape(value) for name, value in gradient.items()} != expected:
-        raise FixtureRefusal("gradient", sorted(gradient), f"the names and shapes {expected}")
+        raise FixtureRefusedError("gradient", sorted(gradient), f"the names and shapes {expected}")
     numeric = central(loss, point, step=step)
-    errors = {
-        f"{name}[{i}][{j}]": abs(gradient[name][i][j] - numeric[name][i][j]) for name, i, j in coordinates(point)
-    }
+    errors = {f"{name}[{i}][{j}]": abs(gradient[name][i][j] - numeric[name][i][j]) for name, i, j in coordinates(point)}
     where = max(errors, key=lambda key: errors[key])
     return Difference(coordinates=len(errors), worst=errors[where], where=where)

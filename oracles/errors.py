@@ -7,7 +7,7 @@ class OracleError(Exception):
     """Base of every error of this room."""
 
 
-class FixtureRefusal(OracleError):
+class FixtureRefusedError(OracleError):
     """The typed contract of an oracle refuses its input before any number is compared."""
 
     def __init__(self, where: str, found: object, expected: str) -> None:
@@ -17,7 +17,7 @@ class FixtureRefusal(OracleError):
         self.expected = expected
 
 
-class UnknownOracle(OracleError):
+class UnknownOracleError(OracleError):
     """No table of this room lists the name."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class OracleTableError(OracleError):
         self.reason = reason
 
 
-class OracleDrift(OracleError):
+class OracleDriftError(OracleError):
     """A replay differs from the locked one; `changed` names which of fixture, program, report and semantic."""
 
     def __init__(self, name: str, changed: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from oracles.errors import FixtureRefusal
+from oracles.errors import FixtureRefusedError
 from oracles.matrix import (
     Matrix,
     Vector,
@@ -111,7 +111,7 @@ def truncated(a: Matrix, keep: int) -> tuple[Matrix, Matrix]:
     """The best rank-`keep` factors (B = U_k diag(sigma_k) [m, k], A = V_k^T [k, n])."""
     u, sigma, v = svd(a)
     if not 0 < keep <= len(sigma):
-        raise FixtureRefusal("retained rank", keep, f"1..{len(sigma)}")
+        raise FixtureRefusedError("retained rank", keep, f"1..{len(sigma)}")
     b = tuple(tuple(x * s for x, s in zip(row[:keep], sigma, strict=False)) for row in u)
     return b, transpose(v)[:keep]
 
@@ -120,12 +120,12 @@ def inverse(a: Matrix) -> Matrix:
     """A^-1 by Gauss-Jordan with row pivoting; a singular matrix is refused."""
     n, columns = shape(a)
     if n != columns:
-        raise FixtureRefusal("inverse", [n, columns], "a square matrix")
+        raise FixtureRefusedError("inverse", [n, columns], "a square matrix")
     work = [list(row + unit) for row, unit in zip(a, identity(n), strict=True)]
     for k in range(n):
         pivot = max(range(k, n), key=lambda i: abs(work[i][k]))
         if abs(work[pivot][k]) < 1e-14:
-            raise FixtureRefusal("inverse", "a singular matrix", "full rank")
+            raise FixtureRefusedError("inverse", "a singular matrix", "full rank")
         work[k], work[pivot] = work[pivot], work[k]
         work[k] = [x / work[k][k] for x in work[k]]
         for i in range(n):

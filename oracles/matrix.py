@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from oracles.errors import FixtureRefusal
+from oracles.errors import FixtureRefusedError
 
 Vector: TypeAlias = tuple[float, ...]
 Matrix: TypeAlias = tuple[Vector, ...]
@@ -18,9 +18,9 @@ def matrix(rows: Sequence[Sequence[float]]) -> Matrix:
     """Freeze rows into a matrix; ragged, empty or non-finite input is refused."""
     frozen = tuple(tuple(float(entry) for entry in row) for row in rows)
     if not frozen or not frozen[0] or any(len(row) != len(frozen[0]) for row in frozen):
-        raise FixtureRefusal("matrix", [len(row) for row in frozen], "rows of one positive length")
+        raise FixtureRefusedError("matrix", [len(row) for row in frozen], "rows of one positive length")
     if not all(math.isfinite(entry) for row in frozen for entry in row):
-        raise FixtureRefusal("matrix", "a non-finite entry", "finite entries")
+        raise FixtureRefusedError("matrix", "a non-finite entry", "finite entries")
     return frozen
 
 
@@ -28,20 +28,20 @@ def shape(a: Matrix) -> tuple[int, int]:
     """[rows, columns]; a ragged or empty matrix is refused."""
     widths = {len(row) for row in a}
     if len(widths) != 1 or widths == {0}:
-        raise FixtureRefusal("matrix", [len(row) for row in a], "rows of one positive length")
+        raise FixtureRefusedError("matrix", [len(row) for row in a], "rows of one positive length")
     return len(a), widths.pop()
 
 
 def require_shape(name: str, a: Matrix, expected: tuple[int, int]) -> None:
     """Refuse a matrix of another shape, by name."""
     if shape(a) != expected:
-        raise FixtureRefusal(name, list(shape(a)), f"shape {list(expected)}")
+        raise FixtureRefusedError(name, list(shape(a)), f"shape {list(expected)}")
 
 
 def require_length(name: str, a: Sequence[object], expected: int) -> None:
     """Refuse a vector or list of another length, by name."""
     if len(a) != expected:
-        raise FixtureRefusal(name, f"length {len(a)}", f"length {expected}")
+        raise FixtureRefusedError(name, f"length {len(a)}", f"length {expected}")
 
 
 def zeros(rows: int, columns: int) -> Matrix:
@@ -74,7 +74,7 @@ def dot(u: Vector, v: Vector) -> float:
 def matmul(a: Matrix, b: Matrix) -> Matrix:
     """A B for shapes [m, k] and [k, n]."""
     if shape(a)[1] != shape(b)[0]:
-        raise FixtureRefusal("matrix product", [shape(a), shape(b)], "equal inner dimensions")
+        raise FixtureRefusedError("matrix product", [shape(a), shape(b)], "equal inner dimensions")
     columns = transpose(b)
     return tuple(tuple(dot(row, column) for column in columns) for row in a)
 
@@ -191,7 +191,7 @@ def distance(a: Matrix, b: Matrix) -> float:
 def softmax(z: Vector) -> Vector:
     """exp(z_i - max z) / sum_j exp(z_j - max z)."""
     if not z:
-        raise FixtureRefusal("softmax", "no logits", "at least one logit")
+        raise FixtureRefusedError("softmax", "no logits", "at least one logit")
     weights = tuple(math.exp(x - max(z)) for x in z)
     total = math.fsum(weights)
     return tuple(w / total for w in weights)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oracles.errors import FixtureRefusal
+from oracles.errors import FixtureRefusedError
 from oracles.model import Fixture, Oracle
 from schemas.canonical import JsonValue
 
@@ -148,7 +148,7 @@ def rejection(oracle: Oracle, document: JsonValue) -> str | None:
         for check in oracle.evaluate(fixture):
             if not check.passed:
                 return check.name
-    except (ValidationError, FixtureRefusal):
+    except (ValidationError, FixtureRefusedError):
         return "contract"
     return None
 
@@ -160,9 +160,7 @@ def _has_role(oracle: Oracle, pointer: str) -> bool:
 def close_mutations(oracle: Oracle) -> Closure:
     """Run every mutant of the oracle's fixture."""
     document: JsonValue = json.loads(oracle.fixture_bytes())
-    verdicts = [
-        (m, rejection(oracle, m.document)) for m in mutants(document, vocabulary(oracle.fixture))
-    ]
+    verdicts = [(m, rejection(oracle, m.document)) for m in mutants(document, vocabulary(oracle.fixture))]
     active = [(m, verdict) for m, verdict in verdicts if _has_role(oracle, m.pointer)]
     passive = [(m, verdict) for m, verdict in verdicts if not _has_role(oracle, m.pointer)]
     contract = sum(1 for _, verdict in active if verdict == "contract")

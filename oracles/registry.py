@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Final
 
 from oracles.conditional import ORACLES as CONDITIONAL
-from oracles.errors import OracleTableError, UnknownOracle
+from oracles.errors import OracleTableError, UnknownOracleError
 from oracles.model import Oracle
 from oracles.routed import ORACLES as ROUTED
 from oracles.variants import ORACLES as VARIANTS
@@ -20,9 +20,9 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> Oracle:
-    """The oracle of that name; raises UnknownOracle, or OracleTableError when table and module disagree."""
+    """The oracle of that name; raises UnknownOracleError, or OracleTableError when table and module disagree."""
     if name not in ORACLES:
-        raise UnknownOracle(name, names())
+        raise UnknownOracleError(name, names())
     module = ORACLES[name]
     oracle = getattr(import_module(module), "ORACLE", None)
     if not isinstance(oracle, Oracle):

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from oracles.errors import OracleDrift
+from oracles.errors import OracleDriftError
 from oracles.report import Report
 from oracles.runner import run
 from schemas.digests import Digest, blob_digest
@@ -49,9 +49,7 @@ def read_lock() -> Lock:
 
 def bind(report: Report) -> Binding:
     """The four digests of a report."""
-    return Binding(
-        fixture=report.fixture, program=report.program, report=report.digest(), semantic=report.semantic()
-    )
+    return Binding(fixture=report.fixture, program=report.program, report=report.digest(), semantic=report.semantic())
 
 
 def changed(expected: Binding | None, found: Binding) -> tuple[str, ...]:
@@ -70,7 +68,7 @@ def replay(name: str, *, lock: Lock | None = None, report_file: bytes | None = N
     """Run the oracle again and hold it, and a report file if one is given, against the lock.
 
     Raises:
-        OracleDrift: naming which of fixture, program, semantic and report changed.
+        OracleDriftError: naming which of fixture, program, semantic and report changed.
     """
     expected = (read_lock() if lock is None else lock).get(name)
     report = run(name)
@@ -79,7 +77,7 @@ def replay(name: str, *, lock: Lock | None = None, report_file: bytes | None = N
     if report_file is not None and not _genuine(report_file, expected, found):
         different += ("report",)
     if different or expected is None:
-        raise OracleDrift(name, different)
+        raise OracleDriftError(name, different)
     return Replay(report=report, binding=found, same_bytes=found.report == expected.report)
 
 
