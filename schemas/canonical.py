@@ -7,7 +7,8 @@ hashed, stored and compared, never re-made from a parsed copy.
 from __future__ import annotations
 
 import json
-from typing import Never
+from math import isfinite
+from typing import Final, Never
 
 import rfc8785
 
@@ -16,24 +17,37 @@ from schemas.errors import DigestMismatchError, Problem, RefusedError
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = dict[str, JsonValue]
 
+SAFE_INTEGER: Final = 2**53 - 1
+LONGEST_INTEGER: Final = 22
+"""Digits and sign of the largest number written without an exponent, 1e21 exclusive."""
+
 
 def canonical_bytes(document: JsonValue) -> bytes:
     """The JCS bytes of a document.
 
     Raises:
-        RefusedError: `NOT_CANONICAL` for NaN, infinity, integers beyond 2^53-1 or lone surrogates.
+        RefusedError: `NOT_CANONICAL` for NaN, infinity, integers beyond 2^53-1, lone surrogates or endless nesting.
     """
     try:
         return rfc8785.dumps(document)
-    except rfc8785.CanonicalizationError as error:
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
         raise RefusedError(_problem("a document that RFC 8785 can write", str(error))) from error
 
 
 def parse_json(data: bytes) -> JsonValue:
-    """Parse JSON from outside, refusing what silently changes meaning: duplicate keys, NaN, infinity, invalid UTF-8."""
+    """Parse JSON from outside, refusing what silently changes meaning.
+
+    Raises:
+        RefusedError: `JSON_INVALID` (syntax, UTF-8), `JSON_DUPLICATE_KEY`, `JSON_NOT_FINITE`, or `JSON_INTEGER` for one
+            that no double holds exactly.
+    """
     try:
         value: JsonValue = json.loads(
-            data.decode("utf-8", errors="strict"), object_pairs_hook=_unique, parse_constant=_no_constant
+            data.decode("utf-8", errors="strict"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_one_number,
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RefusedError(_problem("valid JSON in UTF-8", str(error), code="JSON_INVALID")) from error
@@ -55,6 +69,22 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise RefusedError(_problem("each key once", f"twice: {', '.join(twice)}", code="JSON_DUPLICATE_KEY"))
     return document
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if isfinite(number) else _no_constant(text)
+
+
+def _one_number(text: str) -> int | float:
+    # RFC 8785 writes every double below 1e21 without a fraction, so a longer integer is a double or means nothing.
+    if len(text) <= LONGEST_INTEGER:
+        number = int(text)
+        if abs(number) <= SAFE_INTEGER:
+            return number
+        if int(float(number)) == number:
+            return float(number)
+    raise RefusedError(_problem("an integer that a double holds exactly", text[:120], code="JSON_INTEGER"))
 
 
 def _no_constant(name: str) -> Never:
