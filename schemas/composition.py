@@ -10,7 +10,6 @@ from schemas.decision import Code, Decision
 from schemas.digests import Digest
 from schemas.methods import Choices, Lane, Method, Space
 from schemas.model import Count, Finite, Identifier, Manifest, ModuleName, Record
-from schemas.names import Name
 
 ORDERED_LANES: Final[frozenset[Lane]] = frozenset({"olora_ordered", "amlora_selector", "staged_routed"})
 CLAIMS: Final = (
@@ -145,24 +144,3 @@ class CompositionManifest(Manifest):
         if names != sorted(set(names)):
             raise ValueError("modules are sorted, each once")
         return self
-
-
-class SpecMember(Record):
-    """A member as people write it."""
-
-    ref: Identifier
-    weight: Finite = 1.0
-
-
-class CompositionSpec(Record):
-    """A composition as people write it (`registry admit SPEC`); references are resolved by the service."""
-
-    name: Name
-    base: Identifier
-    lane: Lane = "static_fusion"
-    members: tuple[SpecMember, ...] = Field(min_length=1)
-    method: Method
-    alias: Identifier | None = None
-    space: Space | None = None
-    choices: Choices = Field(default_factory=Choices)
-    acknowledge: tuple[Code, ...] = ()

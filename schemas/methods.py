@@ -60,6 +60,8 @@ SPACES: Final[dict[Method, tuple[Space, ...]]] = {
 }
 """The coordinate spaces in which a method is defined (R 0x05A)."""
 
+METHODS: Final[dict[str, Method]] = {method: method for method in SPACES}
+
 OPERATOR_VERSIONS: Final[dict[Method, str]] = {method: f"{method}/1" for method in SPACES}
 """Raised when an operator's output changes for the same inputs."""
 
@@ -76,6 +78,15 @@ class TiesChoices(Record):
     values: Literal["unweighted", "weighted"] = "unweighted"
     zero_sum: Literal["zero", "plus"] = "zero"
     reduce: Literal["count", "weight_sum", "sum"] = "count"
+
+
+def ties_preset(name: Literal["paper", "peft", "mergekit"], density: float) -> TiesChoices:
+    """The choices a tool or the paper makes; the three differ on the same deltas (compose: +2, -3 and +4 in one case)."""
+    if name == "paper":
+        return TiesChoices(density=density)
+    if name == "peft":
+        return TiesChoices(density=density, zero_sum="plus")
+    return TiesChoices(density=density, values="weighted", reduce="weight_sum")
 
 
 class DareChoices(Record):
