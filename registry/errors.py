@@ -1,6 +1,6 @@
 """Error classes of the service: a stable code and typed problems; no HTTP, no exit codes, no matching on English.
 
-The classes of `schemas.errors` (usage, refused, digest mismatch) belong to the same family and are used here as they are.
+The classes of `schemas.errors` (usage, refused, digest mismatch) belong to the same family, used as they are.
 """
 
 from __future__ import annotations

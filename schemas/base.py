@@ -84,8 +84,8 @@ class TokenizerRef(Record):
 class BaseManifest(Manifest):
     """A frozen base model (docs/adr/0001: weights carry dtype and shape, so that validators need no bytes).
 
-    `weights` maps canonical names, verbatim, to tensors; `weights_digest` hashes that map, so two packagings of the same
-    numbers agree. Both are `not_verified` where the evidence did not reach them.
+    `weights` maps canonical names, verbatim, to tensors; `weights_digest` hashes that map, so two packagings of the
+    same numbers agree. Both are `not_verified` where the evidence did not reach them.
     """
 
     KIND: ClassVar[str] = "base"

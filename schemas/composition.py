@@ -29,8 +29,8 @@ class ResolvedMember(Record):
 class ResolvedSpec(Record):
     """A spec after resolution: digests instead of references, every choice filled in, no name.
 
-    Members of `static_fusion` are a set and come sorted by digest; members of ordered lanes keep their order. A digest may
-    appear twice here (an admission must be able to record that refusal), a composition never has one twice.
+    Members of `static_fusion` are a set and come sorted by digest; members of ordered lanes keep their order. A digest
+    may appear twice here (an admission must be able to record that refusal), a composition never has one twice.
     """
 
     base: Digest

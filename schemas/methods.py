@@ -81,7 +81,7 @@ class TiesChoices(Record):
 
 
 def ties_preset(name: Literal["paper", "peft", "mergekit"], density: float) -> TiesChoices:
-    """The choices a tool or the paper makes; the three differ on the same deltas (compose: +2, -3 and +4 in one case)."""
+    """The choices a tool or the paper makes; the three differ on the same deltas."""
     if name == "paper":
         return TiesChoices(density=density)
     if name == "peft":

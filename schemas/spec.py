@@ -99,8 +99,12 @@ def choices(spec: CompositionSpec, method: Method, space: Space | None, drawn_se
     return Choices(
         rank=spec.rank,
         ties=ties_preset(spec.ties.preset, spec.ties.density) if isinstance(spec.ties, TiesPreset) else spec.ties,
-        dare=spec.dare and DareChoices(density=spec.dare.density, seed=spec.dare.seed or drawn_seed),
+        dare=None if spec.dare is None else _dare(spec.dare, drawn_seed),
         prune=spec.prune,
         svd=svd,
         dtype=spec.dtype,
     )
+
+
+def _dare(dare: DareSpec, drawn_seed: str) -> DareChoices:
+    return DareChoices(density=dare.density, seed=drawn_seed if dare.seed is None else dare.seed)
