@@ -3,13 +3,26 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from oracles.checks import Check
+from oracles.matrix import Matrix, Vector, shape
 
 Document: TypeAlias = Literal["V", "C", "R"]
+
+
+def _rectangular(a: Matrix) -> Matrix:
+    shape(a)
+    return a
+
+
+FixtureMatrix: TypeAlias = Annotated[Matrix, AfterValidator(_rectangular)]
+"""A matrix in a fixture: rows of one positive length."""
+
+FixtureVector: TypeAlias = Annotated[Vector, Field(min_length=1)]
+"""A vector in a fixture: at least one entry."""
 
 
 class Fixture(BaseModel):
@@ -24,8 +37,8 @@ class Oracle:
 
     `evaluate` is pure and lazy: it yields checks in a fixed order and computes everything from the fixture, while the
     expectations stand in the module, typed from the document. `own` names the fixture fields whose values are ours
-    because the document hides its tensors. `no_role` maps a fixture field (JSON pointer) to the reason why no check
-    depends on it. `document_mutations` is the number of rejected mutations the document reports, if it reports one.
+    because the document hides its tensors. `no_role` maps a fixture field (JSON pointer) or one change of it
+    (`pointer: change`) to the reason why no check depends on it. `document_mutations` is the number of rejected mutations the document reports, if it reports one.
     """
 
     name: str

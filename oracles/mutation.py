@@ -33,6 +33,11 @@ class Mutant:
         """The changed place as a JSON pointer."""
         return "".join(f"/{step}" for step in self.path)
 
+    @property
+    def label(self) -> str:
+        """Place and change, as survivors are listed."""
+        return f"{self.pointer}: {self.change}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Closure:
@@ -153,18 +158,22 @@ def rejection(oracle: Oracle, document: JsonValue) -> str | None:
     return None
 
 
-def _has_role(oracle: Oracle, pointer: str) -> bool:
-    return not any(pointer == field or pointer.startswith(f"{field}/") for field in oracle.no_role)
+def _has_role(oracle: Oracle, mutant: Mutant) -> bool:
+    """False below a declared pointer, or at a declared `pointer: change`."""
+    return not any(
+        mutant.pointer == place or mutant.pointer.startswith(f"{place}/") or mutant.label == place
+        for place in oracle.no_role
+    )
 
 
 def close_mutations(oracle: Oracle) -> Closure:
     """Run every mutant of the oracle's fixture."""
     document: JsonValue = json.loads(oracle.fixture_bytes())
     verdicts = [(m, rejection(oracle, m.document)) for m in mutants(document, vocabulary(oracle.fixture))]
-    active = [(m, verdict) for m, verdict in verdicts if _has_role(oracle, m.pointer)]
-    passive = [(m, verdict) for m, verdict in verdicts if not _has_role(oracle, m.pointer)]
+    active = [(m, verdict) for m, verdict in verdicts if _has_role(oracle, m)]
+    passive = [(m, verdict) for m, verdict in verdicts if not _has_role(oracle, m)]
     contract = sum(1 for _, verdict in active if verdict == "contract")
-    survivors = tuple(f"{m.pointer}: {m.change}" for m, verdict in active if verdict is None)
+    survivors = tuple(m.label for m, verdict in active if verdict is None)
     return Closure(
         oracle=oracle.name,
         generated=len(active),
@@ -172,5 +181,5 @@ def close_mutations(oracle: Oracle) -> Closure:
         by_check=len(active) - contract - len(survivors),
         without_role=len(passive),
         survivors=survivors,
-        mislabelled=tuple(f"{m.pointer}: {m.change}" for m, v in passive if v not in (None, "contract")),
+        mislabelled=tuple(m.label for m, v in passive if v not in (None, "contract")),
     )

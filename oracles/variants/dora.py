@@ -31,7 +31,7 @@ from oracles.matrix import (
     transpose,
     zeros,
 )
-from oracles.model import Fixture, Oracle
+from oracles.model import Fixture, FixtureMatrix, FixtureVector, Oracle
 
 AXIS, FORWARD, INITIAL, FULL, DETACHED = "V 0x08A", "V 0x08B", "V 0x08C", "V 0x08D", "V 0x08E"
 TRACE, LIVE, DROPOUT, MERGE = "V 0x08F", "V 0x08G", "V 0x08H", "V 0x08I"
@@ -43,20 +43,20 @@ class Dropout(Fixture):
     """One sampled, scaled dropout mask: D(X) = D * X with entries 0 or 1 / (1 - p)."""
 
     p: float
-    D: Matrix
+    D: FixtureMatrix
 
 
 class DoraFixture(Fixture):
     """The three-by-three trace of V 0x08F; X and G follow from its printed results."""
 
-    W0: Matrix
-    A: Matrix
-    B: Matrix
+    W0: FixtureMatrix
+    A: FixtureMatrix
+    B: FixtureMatrix
     s: float
-    m: Vector
-    bias: Vector
-    X: Matrix
-    G: Matrix
+    m: FixtureVector
+    bias: FixtureVector
+    X: FixtureMatrix
+    G: FixtureMatrix
     norm_axis: NormAxis
     dropout: Dropout
 
