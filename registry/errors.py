@@ -5,23 +5,29 @@ The classes of `schemas.errors` (usage, refused, digest mismatch) belong to the 
 
 from __future__ import annotations
 
+from schemas.canonical import JsonObject
 from schemas.errors import DigestMismatchError, Problem, ProblemError, RefusedError, UsageProblemError
 
 __all__ = [
     "ConflictError",
+    "DecisionError",
     "DecisionRefusedError",
     "DigestMismatchError",
     "InternalError",
     "NotAcknowledgedError",
     "NotAllowedError",
+    "NotAuthenticatedError",
     "NotFoundError",
+    "PreconditionRequiredError",
     "Problem",
     "ProblemError",
     "PurgedError",
     "RefusedError",
     "StaleHeadError",
+    "TooLargeError",
     "UnavailableError",
     "UsageProblemError",
+    "error_document",
 ]
 
 
@@ -49,6 +55,18 @@ class NotAllowedError(ProblemError):
     """The caller lacks the permission or the token."""
 
 
+class NotAuthenticatedError(NotAllowedError):
+    """No token, or one that is unknown, expired or revoked."""
+
+
+class TooLargeError(RefusedError):
+    """More bytes than the limit that holds while reading."""
+
+
+class PreconditionRequiredError(UsageProblemError):
+    """A change of a channel over HTTP that does not say which head it expects."""
+
+
 class UnavailableError(ProblemError):
     """A database, store or base that is away or full now; the same call may succeed later."""
 
@@ -57,17 +75,41 @@ class InternalError(ProblemError):
     """A fault of the program itself."""
 
 
-class DecisionRefusedError(RefusedError):
-    """An admission that refuses; `admission` is the digest of the stored decision."""
+class DecisionError(ProblemError):
+    """An admission that does not let the composition proceed; carries the stored decision and its digest."""
 
-    def __init__(self, *problems: Problem, admission: str) -> None:
+    def __init__(self, *problems: Problem, admission: str, decision: JsonObject) -> None:
         super().__init__(*problems)
         self.admission = admission
+        self.decision = decision
 
 
-class NotAcknowledgedError(ProblemError):
-    """A conditional decision whose codes the spec does not acknowledge by name."""
+class DecisionRefusedError(DecisionError, RefusedError):
+    """The decision refuses."""
 
-    def __init__(self, *problems: Problem, admission: str) -> None:
-        super().__init__(*problems)
-        self.admission = admission
+
+class NotAcknowledgedError(DecisionError):
+    """The decision is conditional and the spec does not acknowledge its codes by name."""
+
+
+def error_document(error: ProblemError) -> JsonObject:
+    """An error as JSON: its code, every problem, and what the class carries beside them."""
+    document: JsonObject = {
+        "code": error.code,
+        "errors": [
+            {
+                "code": problem.code,
+                "path": problem.pointer,
+                "expected": problem.expected,
+                "observed": problem.observed,
+                "hint": problem.hint,
+            }
+            for problem in error.problems
+        ],
+    }
+    if isinstance(error, StaleHeadError):
+        document["head"] = f"g{error.head}"
+    if isinstance(error, DecisionError):
+        document["admission"] = error.admission
+        document["decision"] = error.decision
+    return document

@@ -18,7 +18,7 @@ class KvIdentity(Manifest):
     """The static part of a prefix-cache key, meant as a server's cache salt.
 
     Channel and generation are hashed too, so no two generations share one: 42's cache is not reusable after a rollback
-    and 41's is not relabelled 43. The server adds the request part: token prefix, side input, namespace, resolved route.
+    and 41's is not relabelled 43. The server adds the request part: token prefix, side input, namespace, route.
     """
 
     KIND: ClassVar[str] = "kv_identity"

@@ -1,0 +1,1 @@
+"""REST over the same use cases: routers, problem+json, tokens."""

@@ -1,0 +1,73 @@
+"""One table: which error class ends with which exit code, and how an error is told on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from registry.errors import (
+    ConflictError,
+    DecisionError,
+    DecisionRefusedError,
+    DigestMismatchError,
+    InternalError,
+    NotAcknowledgedError,
+    NotAllowedError,
+    NotAuthenticatedError,
+    NotFoundError,
+    PreconditionRequiredError,
+    ProblemError,
+    PurgedError,
+    RefusedError,
+    StaleHeadError,
+    TooLargeError,
+    UnavailableError,
+    UsageProblemError,
+    error_document,
+)
+
+EXIT_CODES: Final[dict[type[ProblemError], int]] = {
+    InternalError: 1,
+    UsageProblemError: 2,
+    PreconditionRequiredError: 2,
+    RefusedError: 3,
+    TooLargeError: 3,
+    DecisionError: 9,
+    DecisionRefusedError: 3,
+    NotFoundError: 4,
+    PurgedError: 4,
+    ConflictError: 5,
+    StaleHeadError: 5,
+    NotAllowedError: 6,
+    NotAuthenticatedError: 6,
+    DigestMismatchError: 7,
+    UnavailableError: 8,
+    NotAcknowledgedError: 9,
+}
+
+
+def exit_code(error: ProblemError) -> int:
+    """The exit code of the nearest class that has a row."""
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+
+
+def tell(error: ProblemError, *, as_json: bool) -> None:
+    """Write an error to stderr, for people or for programs."""
+    document = error_document(error)
+    if as_json:
+        sys.stderr.write(json.dumps(document) + "\n")
+        return
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    for problem in error.problems:
+        where = f" at {problem.pointer}" if problem.path else ""
+        console.print(f"[bold red]{problem.code}[/]{escape(where)}")
+        console.print(f"  expected: {escape(problem.expected)}")
+        console.print(f"  observed: {escape(problem.observed)}")
+        console.print(f"  repair:   {escape(problem.hint)}")
+    for key in ("head", "admission"):
+        if key in document:
+            console.print(f"  {key}: {document[key]}")

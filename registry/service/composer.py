@@ -1,0 +1,69 @@
+"""What the service knows of the arithmetic: a protocol, implemented by the worker room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from schemas.adapter import AdapterManifest
+from schemas.canonical import JsonObject
+from schemas.composition import ModuleRecord, ResolvedSpec, StochasticIdentity
+from schemas.digests import Digest
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a tensor's bytes lie on this machine."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class ComposeOrder:
+    """An admitted composition with everything needed to compute it: manifests and where their tensors lie."""
+
+    spec: ResolvedSpec
+    adapters: Mapping[Digest, AdapterManifest]
+    extents: Mapping[Digest, Extent]
+
+
+@dataclass(frozen=True)
+class PlacedTensor:
+    """A tensor of the written file: its digest and absolute extent in that file."""
+
+    tensor: Digest
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What the composer made: the output adapter, its one file, and figures beside the manifest."""
+
+    output: AdapterManifest
+    file: Path
+    tensors: tuple[PlacedTensor, ...]
+    modules: tuple[ModuleRecord, ...]
+    stochastic: StochasticIdentity | None
+    measurement: JsonObject
+    run_record: JsonObject
+
+
+class Composer(Protocol):
+    """Runs admitted compositions. The same order gives the same output adapter."""
+
+    def compose(self, order: ComposeOrder, folder: Path, progress: Progress | None = None) -> Composed:
+        """Compute into `folder`; on failure nothing is left there."""
+        ...
+
+    def plan(self, order: ComposeOrder) -> JsonObject:
+        """Cost before work: bytes, flops, peak memory, output size, workers."""
+        ...

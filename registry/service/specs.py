@@ -1,0 +1,63 @@
+"""Reading a composition spec from YAML or JSON text."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from registry.errors import Problem, RefusedError, UsageProblemError
+from schemas.canonical import canonical_bytes
+from schemas.model import problems_of
+from schemas.spec import CompositionSpec
+
+MAX_SPEC_BYTES: Final = 1 << 20
+_HINT: Final = "See `registry admit --help` and docs/concepts.md for the fields of a spec."
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without what silently changes meaning: no anchors, no aliases, no key twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.YAMLError(f"keys given twice: {', '.join(twice)}")
+        return super().construct_mapping(node, deep)
+
+
+def parse_spec(text: bytes) -> CompositionSpec:
+    """Parse a spec.
+
+    Raises:
+        UsageProblemError: `SPEC_UNPARSABLE` or `SPEC_INVALID`, one problem a field.
+    """
+    if len(text) > MAX_SPEC_BYTES:
+        raise UsageProblemError(_problem("SPEC_UNPARSABLE", f"at most {MAX_SPEC_BYTES} bytes", str(len(text))))
+    try:
+        document = yaml.load(text.decode("utf-8"), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageProblemError(_problem("SPEC_UNPARSABLE", "YAML or JSON", str(error)[:300])) from error
+    return spec_from(document)
+
+
+def spec_from(document: object) -> CompositionSpec:
+    """Validate a parsed spec."""
+    if not isinstance(document, dict):
+        raise UsageProblemError(_problem("SPEC_INVALID", "a mapping", type(document).__name__))
+    try:
+        return CompositionSpec.model_validate_json(canonical_bytes(document))
+    except ValidationError as error:
+        raise UsageProblemError(*problems_of(error, "SPEC_INVALID")) from error
+    except (RefusedError, TypeError) as error:
+        raise UsageProblemError(_problem("SPEC_INVALID", "finite numbers, texts, lists", str(error))) from error
+
+
+def _problem(code: str, expected: str, observed: str) -> Problem:
+    return Problem(code=code, expected=expected, observed=observed, hint=_HINT)
