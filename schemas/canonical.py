@@ -7,6 +7,7 @@ hashed, stored and compared, never re-made from a parsed copy.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from math import isfinite
 from typing import Final, Never
 
@@ -65,9 +66,10 @@ def parse_canonical(data: bytes) -> JsonValue:
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     document = dict(pairs)
     if len(document) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise RefusedError(_problem("each key once", f"twice: {', '.join(twice)}", code="JSON_DUPLICATE_KEY"))
+        counts = Counter(name for name, _ in pairs)
+        twice = sorted(name for name, count in counts.items() if count > 1)[:8]
+        observed = f"twice: {', '.join(twice)}"[:200]
+        raise RefusedError(_problem("each key once", observed, code="JSON_DUPLICATE_KEY"))
     return document
 
 
