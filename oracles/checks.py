@@ -57,6 +57,8 @@ def gap(value: Value, expected: Value) -> float:
         if len(value) != len(expected):
             return math.inf
         return max((gap(x, y) for x, y in zip(value, expected, strict=True)), default=0.0)
+    if isinstance(value, bool) or isinstance(expected, bool):
+        return 0.0 if value is expected else math.inf
     if isinstance(value, int | float) and isinstance(expected, int | float):
         difference = abs(value - expected)
         return math.inf if math.isnan(difference) else difference
