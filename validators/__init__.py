@@ -1,0 +1,7 @@
+"""Whether things fit: pure functions from manifests to findings and a decision. No I/O, no torch."""
+
+from validators.codes import CODES, CodeRecord, explain
+from validators.decision import RULES_VERSION, decide
+from validators.errors import CodeUnknownError, CouldNotCheckError
+
+__all__ = ["CODES", "RULES_VERSION", "CodeRecord", "CodeUnknownError", "CouldNotCheckError", "decide", "explain"]

@@ -1,0 +1,96 @@
+"""Predicate B: every member was made for exactly this base (R 0x05A, 0x05I)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from schemas.base import BaseManifest, WeightRef
+from schemas.decision import Finding
+from validators.context import Context, Member, finding
+
+
+def weights(context: Context) -> Iterator[Finding]:
+    """Same weight names, shapes, dtypes and bytes, as far as both sides' bytes were read."""
+    for member in _elsewhere(context):
+        names = _differing(context.base, member.base)
+        if names:
+            path = ("base", "weights", names[0])
+            yield finding(
+                "BASE_WEIGHTS_DIFFER", member.digest, path, "the same weights", f"{len(names)} differ, first {names[0]}"
+            )
+
+
+def architecture(context: Context) -> Iterator[Finding]:
+    """Same value in every configuration field that changes what the model computes."""
+    for member in _elsewhere(context):
+        ours, theirs = context.base.architecture.document(), member.base.architecture.document()
+        for field in sorted(ours.keys() & theirs.keys()):
+            if ours[field] != theirs[field]:
+                path = ("base", "architecture", field)
+                yield finding("BASE_ARCHITECTURE_DIFFERS", member.digest, path, str(ours[field]), str(theirs[field]))
+
+
+def quantizer(context: Context) -> Iterator[Finding]:
+    """Same storage of the frozen weights: factors trained on a packed base correct that base's errors."""
+    for member in _elsewhere(context):
+        ours, theirs = context.base.quantizer, member.base.quantizer
+        if ours != theirs:
+            yield finding("BASE_QUANTIZER_DIFFERS", member.digest, ("base", "quantizer"), ours, theirs)
+
+
+def tokenizer(context: Context) -> Iterator[Finding]:
+    """Another tokenizer of the same length is a condition, of another length a refusal."""
+    ours = context.base.tokenizer
+    for member in _elsewhere(context):
+        theirs = member.base.tokenizer
+        if ours == theirs:
+            continue
+        if ours == "none" or theirs == "none":
+            one, other = ("none" if side == "none" else side.digest for side in (ours, theirs))
+            yield finding("TOKENIZER_DIFFERS", member.digest, ("base", "tokenizer"), one, other)
+        elif ours.length != theirs.length:
+            path = ("base", "tokenizer", "length")
+            yield finding("TOKENIZER_LENGTH_DIFFERS", member.digest, path, str(ours.length), str(theirs.length))
+        else:
+            path = ("base", "tokenizer", "digest")
+            yield finding("TOKENIZER_DIFFERS", member.digest, path, ours.digest, theirs.digest)
+
+
+def evidence(context: Context) -> Iterator[Finding]:
+    """A base whose weight bytes were not read cannot prove that two adapters share its weights."""
+    bases = {context.spec.base: context.base} | {member.adapter.base: member.base for member in context.members}
+    for digest, base in bases.items():
+        if base.weights_digest == "not_verified":
+            code = "BASE_EVIDENCE_DECLARED" if base.weights == "not_verified" else "BASE_EVIDENCE_STRUCTURAL"
+            yield finding(code, digest, ("weights_digest",), "every weight hashed", "not_verified")
+
+
+def initializer(context: Context) -> Iterator[Finding]:
+    """Factors whose initializer changed the base belong to that changed base (V 0x06, 0x07)."""
+    for member in context.members:
+        if member.adapter.initializer != "none":
+            yield finding(
+                "INITIALIZER_MUTATES_BASE", member.digest, ("initializer",), "none", member.adapter.initializer
+            )
+
+
+def _elsewhere(context: Context) -> Iterator[Member]:
+    return (member for member in context.members if member.adapter.base != context.spec.base)
+
+
+def _differing(ours: BaseManifest, theirs: BaseManifest) -> list[str]:
+    if isinstance(ours.weights, str) or isinstance(theirs.weights, str):
+        return []
+    return [
+        name
+        for name in sorted(ours.weights.keys() | theirs.weights.keys())
+        if _differs(ours.weights.get(name), theirs.weights.get(name))
+    ]
+
+
+def _differs(ours: WeightRef | None, theirs: WeightRef | None) -> bool:
+    if ours is None or theirs is None:
+        return True
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return True
+    return "not_verified" not in (ours.tensor, theirs.tensor) and ours.tensor != theirs.tensor
