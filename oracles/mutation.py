@@ -44,7 +44,7 @@ class Closure:
     """The outcome of all mutants of one oracle.
 
     `survivors` have a role and were not rejected; `mislabelled` were declared without role although a check depends
-    on them. Both are empty when the closure is complete.
+    on them, or name no place of the fixture. Both are empty when the closure is complete.
     """
 
     oracle: str
@@ -77,9 +77,10 @@ def vocabulary(model: type[BaseModel]) -> Vocabulary:
 def _collect(name: str, annotation: object, words: Vocabulary) -> None:
     if get_origin(annotation) is Literal:
         legal = tuple(word for word in get_args(annotation) if isinstance(word, str))
-        words[name] = words.get(name, ()) + legal
+        words[name] = tuple(dict.fromkeys((*words.get(name, ()), *legal)))
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        words.update(vocabulary(annotation))
+        for field, info in annotation.model_fields.items():
+            _collect(field, info.annotation, words)
     for argument in get_args(annotation):
         _collect(name, argument, words)
 
@@ -158,20 +159,20 @@ def rejection(oracle: Oracle, document: JsonValue) -> str | None:
     return None
 
 
-def _has_role(oracle: Oracle, mutant: Mutant) -> bool:
-    """False below a declared pointer, or at a declared `pointer: change`."""
-    return not any(
-        mutant.pointer == place or mutant.pointer.startswith(f"{place}/") or mutant.label == place
-        for place in oracle.no_role
-    )
+def _lies_at(mutant: Mutant, place: str) -> bool:
+    """Whether a declared place, a pointer or one `pointer: change`, covers the mutant."""
+    return place in (mutant.pointer, mutant.label) or mutant.pointer.startswith(f"{place}/")
 
 
 def close_mutations(oracle: Oracle) -> Closure:
     """Run every mutant of the oracle's fixture."""
     document: JsonValue = json.loads(oracle.fixture_bytes())
     verdicts = [(m, rejection(oracle, m.document)) for m in mutants(document, vocabulary(oracle.fixture))]
-    active = [(m, verdict) for m, verdict in verdicts if _has_role(oracle, m)]
-    passive = [(m, verdict) for m, verdict in verdicts if not _has_role(oracle, m)]
+    active = [(m, verdict) for m, verdict in verdicts if not any(_lies_at(m, place) for place in oracle.no_role)]
+    passive = [(m, verdict) for m, verdict in verdicts if any(_lies_at(m, place) for place in oracle.no_role)]
+    absent = tuple(
+        f"{place}: no such place" for place in oracle.no_role if not any(_lies_at(m, place) for m, _ in passive)
+    )
     contract = sum(1 for _, verdict in active if verdict == "contract")
     survivors = tuple(m.label for m, verdict in active if verdict is None)
     return Closure(
@@ -181,5 +182,5 @@ def close_mutations(oracle: Oracle) -> Closure:
         by_check=len(active) - contract - len(survivors),
         without_role=len(passive),
         survivors=survivors,
-        mislabelled=tuple(m.label for m, v in passive if v not in (None, "contract")),
+        mislabelled=absent + tuple(m.label for m, v in passive if v not in (None, "contract")),
     )

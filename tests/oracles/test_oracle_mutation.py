@@ -100,3 +100,8 @@ def test_denying_the_role_of_a_used_field_is_found() -> None:
     closure = close_mutations(toy(complete, label="a display name", loud="said to be unused"))
     assert closure.mislabelled == ("/loud: negated",)
     assert not closure.complete
+
+
+def test_declaring_a_place_the_fixture_does_not_have_is_found() -> None:
+    closure = close_mutations(toy(complete, label="a display name", colour="gone"))
+    assert closure.mislabelled == ("/colour: no such place",)
