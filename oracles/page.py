@@ -50,7 +50,7 @@ def _section(report: Report) -> list[str]:
     lines = [f"## {oracle.name}", "", "Proves:", "", *(f"- {item}" for item in oracle.proves)]
     lines += ["", "Does not prove:", "", *(f"- {item}" for item in oracle.does_not_prove)]
     if oracle.own:
-        lines += ["", f"Fixture values of our own choice: {', '.join(oracle.own)}."]
+        lines += ["", f"Fixture values the document does not print: {', '.join(oracle.own)}."]
     for check in report.disagreements:
         lines += ["", f"The document's statement fails when executed ({check.source}, {check.name}): it states "]
         lines[-1] += f"{shown(check.stated)}; the true value is {shown(check.expected)}."

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import combinations, product
 from typing import Literal
 
-from oracles.checks import Check, below, close, equal
+from oracles.checks import Check, close, equal
 from oracles.errors import FixtureRefusedError
 from oracles.linalg import rank, svd, truncated
 from oracles.matrix import (
@@ -300,7 +300,7 @@ def dare_checks(fixture: CompositionFixture) -> Iterator[Check]:
     """The expectation is the delta; one sample is not."""
     dare = fixture.dare
     expectation = (dare_expectation(dare),)
-    yield below("DARE expectation error", distance(expectation, (dare.delta,)), 1e-15, source=DARE)
+    yield equal("DARE expectation error", distance(expectation, (dare.delta,)), 0.0, source=DARE)
     sample = dare_sample(dare, dare.z)
     yield equal("DARE sample", sample, (4.0, 0.0, 1.0, 0.0), source=DARE)
     differences = subtract((sample,), (dare.delta,))[0]
