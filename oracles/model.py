@@ -36,10 +36,10 @@ class Oracle:
     """One oracle.
 
     `evaluate` is pure and lazy: it yields checks in a fixed order and computes everything from the fixture, while the
-    expectations stand in the module, typed from the document. `own` names the fixture fields whose values the
-    document does not print: chosen by us, or recovered from its results. `no_role` maps a fixture field (JSON pointer), or one change of it
-    (`pointer: change`), to the reason why no check depends on it. `document_mutations` is the number of rejected
-    mutations the document reports, if it reports one.
+    expectations stand in the module, typed from the document. `own` names the fixture fields whose values the document
+    does not print: chosen by us, or recovered from its results. `no_role` maps a fixture field (JSON pointer), or one
+    change of it (`pointer: change`), to the reason why no check depends on it. `document_mutations` is the number of
+    rejected mutations the document reports, if it reports one.
     """
 
     name: str
