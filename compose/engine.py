@@ -1,0 +1,157 @@
+"""Runs a composition: one module a worker, the same bytes at any worker count, nothing left by a failed run."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+import torch
+
+from compose.errors import ComposeCancelledError, problem, refusal
+from compose.ledger import Entry, facts, ledger
+from compose.module import LoadedFactor, ModuleInput, ModuleOutput
+from compose.operators import OPERATORS
+from compose.plan import ModuleJob, Plan, layout, module_jobs, plan
+from compose.request import ComposeRequest, ComposeResult, FactorSource, Options, Progress, WrittenTensor
+from compose.tensors import check_finite, map_bytes, map_tensor, raw_bytes
+from compose.threads import one_blas_thread, start_worker
+from compose.writer import Layout, Slot, TensorFile, new_file
+from schemas.canonical import JsonObject
+from schemas.composition import ModuleRecord, StochasticIdentity
+
+Finished = tuple[Entry, ModuleRecord, tuple[WrittenTensor, ...]]
+
+
+def compose(request: ComposeRequest, out: Path, *, options: Options | None = None) -> ComposeResult:
+    """Compose into the safetensors file `out`, whose folder exists.
+
+    Raises:
+        ComposeRefusedError: the request, a tensor that is not finite, or a store dtype too narrow for the result.
+        MemoryLimitError: refused before work.
+        ComposeCancelledError: `options.cancel` said so.
+        OSError: reading or writing failed. After any error `out` is as it was.
+    """
+    started = time.monotonic()
+    options = options or Options()
+    planned = plan(request, options)
+    jobs = module_jobs(request)
+    places = layout(request, jobs)
+    with new_file(out, places) as file:
+        written = list(_replacements(request, file, places))
+        finished = _run(request, jobs, file, places, options, planned.workers)
+    finished.sort(key=lambda item: item[0].module)
+    for _, _, tensors in finished:
+        written += tensors
+    return ComposeResult(
+        path=out,
+        tensors=tuple(sorted(written, key=lambda item: (item.module, item.role))),
+        modules=tuple(record for _, record, _ in finished),
+        stochastic=_stochastic(request),
+        ledger=ledger([entry for entry, _, _ in finished], len(request.members)),
+        run_record=_run_record(planned, options, time.monotonic() - started),
+    )
+
+
+def _run(
+    request: ComposeRequest,
+    jobs: tuple[ModuleJob, ...],
+    file: TensorFile,
+    places: Layout,
+    options: Options,
+    workers: int,
+) -> list[Finished]:
+    finished = []
+    with one_blas_thread(), ThreadPoolExecutor(workers, initializer=start_worker) as pool:
+        futures = [pool.submit(_module, request, job, file, places, options) for job in jobs]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                finished.append(future.result())
+                if options.progress is not None:
+                    options.progress(Progress(done, len(jobs), finished[-1][0].module))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return finished
+
+
+def _module(request: ComposeRequest, job: ModuleJob, file: TensorFile, places: Layout, options: Options) -> Finished:
+    if options.cancel is not None and options.cancel():
+        hint = "Start the composition again; nothing was left behind."
+        raise ComposeCancelledError(
+            problem("COMPOSE_CANCELLED", job.module, expected="a whole run", observed="a cancel", hint=hint)
+        )
+    module = load(request, job, options.device)
+    output = OPERATORS[request.method, request.space](module)
+    tensors = _write(output, file, places, job)
+    ranks = tuple(factor.rank for _, factor in job.factors)
+    record = ModuleRecord(
+        module=job.module, input_ranks=ranks, output_rank=job.rank, retained=output.retained, masks=output.masks
+    )
+    entry = Entry(job.module, tuple(position for position, _ in job.factors), ranks, job.rank, facts(output))
+    return entry, record, tensors
+
+
+def load(request: ComposeRequest, job: ModuleJob, device: str) -> ModuleInput:
+    """Map one module's factors, refusing what is not finite."""
+    loaded = []
+    for position, source in job.factors:
+        member = request.members[position]
+        path = f"members/{position}/{source.module}"
+        a, b = _finite(source, path)
+        loaded.append(LoadedFactor(member.adapter, member.weight, source.scale, a.to(device), b.to(device)))
+    return ModuleInput(job.module, tuple(loaded), request.choices, job.rank)
+
+
+def _finite(source: FactorSource, path: str) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = map_tensor(source.a), map_tensor(source.b)
+    check_finite(a, f"{path}.lora_A")
+    check_finite(b, f"{path}.lora_B")
+    return a, b
+
+
+def _write(output: ModuleOutput, file: TensorFile, places: Layout, job: ModuleJob) -> tuple[WrittenTensor, ...]:
+    written = []
+    for slot, tensor in (
+        (places.slots[job.module, "lora_A"], output.a),
+        (places.slots[job.module, "lora_B"], output.b),
+    ):
+        _check_storable(tensor, slot)
+        written.append(file.write(slot, raw_bytes(tensor)))
+    return tuple(written)
+
+
+def _check_storable(tensor: torch.Tensor, slot: Slot) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        raise refusal(
+            "STORE_OVERFLOW", slot.name, expected=f"values within {slot.dtype}", observed="an overflow",
+            hint="Store the composition in a wider dtype.",
+        )  # fmt: skip
+
+
+def _replacements(request: ComposeRequest, file: TensorFile, places: Layout) -> Iterator[WrittenTensor]:
+    for member in request.members:
+        for item in member.replacements:
+            yield file.write(places.slots[item.name, "full"], memoryview(map_bytes(item.tensor)))
+
+
+def _stochastic(request: ComposeRequest) -> StochasticIdentity | None:
+    dare = request.choices.dare
+    if dare is None or not request.method.startswith("dare"):
+        return None
+    return StochasticIdentity(generator=dare.generator, seed=dare.seed, density=dare.density)
+
+
+def _run_record(planned: Plan, options: Options, seconds: float) -> JsonObject:
+    return {
+        "seconds": round(seconds, 6),
+        "bytes_read": planned.bytes_read,
+        "bytes_written": planned.bytes_written,
+        "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device": options.device,
+        "workers": planned.workers,
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    }

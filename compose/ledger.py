@@ -1,0 +1,149 @@
+"""The ledger: floating figures of a composition as JSON with nine significant digits, per module and in total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final
+
+from compose.module import Figures, ModuleOutput
+from schemas.canonical import JsonObject, JsonValue
+
+DIGITS: Final = 9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished module as the ledger needs it: `members` are positions in the request."""
+
+    module: str
+    members: tuple[int, ...]
+    input_ranks: tuple[int, ...]
+    output_rank: int
+    output: ModuleOutputFacts
+
+
+@dataclass(frozen=True)
+class ModuleOutputFacts:
+    """A module's output without its tensors."""
+
+    figures: Figures
+    retained: tuple[int, ...]
+    masks: tuple[str, ...]
+
+
+def facts(output: ModuleOutput) -> ModuleOutputFacts:
+    """Let go of the tensors."""
+    return ModuleOutputFacts(output.figures, output.retained, tuple(mask.mask for mask in output.masks))
+
+
+def significant(value: float) -> float:
+    """The number with nine significant digits; what is beyond them differs between machines."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def ledger(entries: list[Entry], members: int) -> JsonObject:
+    """``{"modules": {name: figures}, "total": figures}``."""
+    return {"modules": {entry.module: _module(entry) for entry in entries}, "total": _total(entries, members)}
+
+
+def _module(entry: Entry) -> JsonObject:
+    figures = entry.output.figures
+    document: JsonObject = {
+        "members": list(entry.members),
+        "input_ranks": list(entry.input_ranks),
+        "output_rank": entry.output_rank,
+        "numerical_rank": figures.numerical_rank,
+        "norm": significant(figures.norm),
+        "singular_values": [significant(value) for value in figures.singular_values],
+        "discarded_energy": significant(figures.discarded_energy),
+        "error": significant(figures.error),
+        "rounding": significant(figures.rounding),
+        "cosines": _cosines(figures.products),
+        "deviation": _optional(figures.deviation),
+        "cross_term_norm": _optional(figures.cross_term_norm),
+        "gauge_sensitivity": _optional(figures.gauge_sensitivity),
+        "sign_conflict": _fraction(figures.conflict),
+        "retained": list(entry.output.retained),
+        "masks": list(entry.output.masks),
+        "drops": [{"expected": significant(drop.expected), "drawn": significant(drop.drawn)} for drop in figures.drops],
+        "certificate": _certificate(figures),
+    }
+    return document
+
+
+def _total(entries: list[Entry], members: int) -> JsonObject:
+    every = [entry.output.figures for entry in entries]
+    conflicts = [figures.conflict for figures in every if figures.conflict is not None]
+    ranks = [figures.numerical_rank for figures in every]
+    return {
+        "modules": len(entries),
+        "input_ranks": sum(sum(entry.input_ranks) for entry in entries),
+        "output_rank": sum(entry.output_rank for entry in entries),
+        "numerical_rank": None if None in ranks else sum(rank or 0 for rank in ranks),
+        "norm": _root_sum([figures.norm for figures in every]),
+        "discarded_energy": significant(sum(figures.discarded_energy for figures in every)),
+        "error": _root_sum([figures.error for figures in every]),
+        "rounding": _root_sum([figures.rounding for figures in every]),
+        "cosines": _cosines(_summed_products(entries, members)),
+        "deviation": _root_sum([figures.deviation for figures in every]),
+        "cross_term_norm": _root_sum([figures.cross_term_norm for figures in every]),
+        "gauge_sensitivity": _largest([figures.gauge_sensitivity for figures in every]),
+        "sign_conflict": _fraction(_sums(conflicts)) if conflicts else None,
+        "retained": sum(sum(entry.output.retained) for entry in entries),
+    }
+
+
+def _sums(pairs: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+
+
+def _optional(value: float | None) -> float | None:
+    return None if value is None else significant(value)
+
+
+def _root_sum(values: list[float] | list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return significant(sqrt(sum(value * value for value in present))) if present else None
+
+
+def _largest(values: list[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return significant(max(present)) if present else None
+
+
+def _fraction(counts: tuple[int, int] | None) -> float | None:
+    if counts is None:
+        return None
+    part, whole = counts
+    return significant(part / whole) if whole else 0.0
+
+
+def _cosines(products: tuple[tuple[float, ...], ...]) -> list[JsonValue]:
+    """Upper triangle by rows, (0,1), (0,2), ..., (1,2), ...; null where a member is zero."""
+    cosines: list[JsonValue] = []
+    for i in range(len(products)):
+        for j in range(i + 1, len(products)):
+            size = sqrt(max(products[i][i], 0.0)) * sqrt(max(products[j][j], 0.0))
+            cosines.append(significant(max(-1.0, min(1.0, products[i][j] / size))) if size else None)
+    return cosines
+
+
+def _summed_products(entries: list[Entry], members: int) -> tuple[tuple[float, ...], ...]:
+    total = [[0.0] * members for _ in range(members)]
+    for entry in entries:
+        for i, row in zip(entry.members, entry.output.figures.products, strict=True):
+            for j, value in zip(entry.members, row, strict=True):
+                total[i][j] += value
+    return tuple(tuple(row) for row in total)
+
+
+def _certificate(figures: Figures) -> JsonObject | None:
+    certificate = figures.certificate
+    if certificate is None:
+        return None
+    return {
+        "excess": significant(certificate.excess),
+        "failure_probability": certificate.failure_probability,
+        "basis": certificate.basis,
+    }

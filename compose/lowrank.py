@@ -1,0 +1,114 @@
+"""Exact figures of low-rank deltas from QR factors and R x R cores; the dense delta is never built.
+
+With thin QR of the stacks, ``B = Q_B R_B`` and ``A^T = Q_A R_A``, the delta ``B diag(c) A`` equals ``Q_B (R_B diag(c)
+R_A^T) Q_A^T``: its norm, singular values and inner products are those of the small core in the middle. Everything is
+float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from compose.module import LoadedFactor
+from compose.shapes import Columns, FactorA, FactorB, Matrix, OtherA, OtherB, PerRow, Products, StackA, StackB, Triangle
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """All members of one module side by side: ``D = b @ diag(c) @ a``; `c` and `scales` repeat over a member's rows."""
+
+    b: StackB
+    a: StackA
+    c: PerRow
+    scales: PerRow
+    ranks: tuple[int, ...]
+
+
+def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
+    """The members' factors in float64, without their coefficients."""
+    device = factors[0].a.device
+    ranks = tuple(factor.rank for factor in factors)
+    repeats = torch.tensor(ranks, device=device)
+
+    def per_row(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=device).repeat_interleave(repeats)
+
+    return Stacks(
+        b=torch.cat([factor.b.to(torch.float64) for factor in factors], dim=1),
+        a=torch.cat([factor.a.to(torch.float64) for factor in factors], dim=0),
+        c=per_row([factor.coefficient for factor in factors]),
+        scales=per_row([factor.scale for factor in factors]),
+        ranks=ranks,
+    )
+
+
+def triangle(columns: Columns) -> Triangle:
+    """R of the thin QR, m = min(d, k): ``R^T R = X^T X`` without forming the ill-conditioned product."""
+    r: Tensor = torch.linalg.qr(columns, mode="r").R
+    return r
+
+
+def product_norm(b: FactorB, a: FactorA) -> float:
+    """``||b a||_F``."""
+    return float(torch.linalg.norm(triangle(b) @ a))
+
+
+def factor_error(
+    b: FactorB,
+    a: FactorA,
+    stored_b: FactorB,
+    stored_a: FactorA,
+) -> float:
+    """``||b a - stored_b stored_a||_F``, free of cancellation: ``b a - b' a' = b (a - a') + (b - b') a'``."""
+    loss_a, loss_b = a - stored_a.to(a.dtype), b - stored_b.to(b.dtype)
+    if not bool(loss_b.any()):
+        return product_norm(b, loss_a) if bool(loss_a.any()) else 0.0
+    return product_norm(torch.cat([b, loss_b], dim=1), torch.cat([loss_a, stored_a.to(a.dtype)], dim=0))
+
+
+def difference_norm(
+    b: FactorB,
+    a: FactorA,
+    other_b: OtherB,
+    other_a: OtherA,
+) -> float:
+    """``||b a - b' a'||_F = ||[b, -b'] [a; a']||_F``."""
+    return product_norm(torch.cat([b, -other_b], dim=1), torch.cat([a, other_a], dim=0))
+
+
+@dataclass(frozen=True)
+class Core:
+    """Triangles of the stacks and the core between them."""
+
+    r_b: Matrix
+    r_a: Matrix
+    stacks: Stacks
+
+    @property
+    def matrix(self) -> Matrix:
+        """``R_B diag(c) R_A^T``."""
+        return (self.r_b * self.stacks.c) @ self.r_a.T
+
+    def products(self) -> Products:
+        """``<D_i, D_j>_F = tr(B_i^T B_j A_j A_i^T) s_i s_j``, block sums of one small elementwise product."""
+        scaled = self.r_a * self.stacks.scales
+        entries = (self.r_b.T @ self.r_b) * (scaled.T @ scaled)
+        blocks = torch.split(entries, list(self.stacks.ranks))
+        rows = torch.stack([block.sum(dim=0) for block in blocks])
+        return torch.stack([part.sum(dim=1) for part in torch.split(rows, list(self.stacks.ranks), dim=1)], dim=1)
+
+
+def core_of(stacks: Stacks) -> Core:
+    """The triangular picture of a module."""
+    return Core(triangle(stacks.b), triangle(stacks.a.T), stacks)
+
+
+def noise_floor(core: Core, products: Products, factors: tuple[LoadedFactor, ...]) -> float:
+    """The singular value below which a direction is rounding: machine epsilon at the size of the largest addend."""
+    largest = max(abs(f.weight) * sqrt(max(float(products[i, i]), 0.0)) for i, f in enumerate(factors))
+    width = max(core.stacks.b.shape[0], core.stacks.a.shape[1])
+    return largest * width * torch.finfo(torch.float64).eps

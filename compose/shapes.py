@@ -1,0 +1,26 @@
+"""Tensor shapes by name; checked in tests only.
+
+Legend: d_out, d_in sides of the module; rank of one pair; R the sum of the members' ranks; J members; m, n, k, l
+other widths.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float, Num
+from torch import Tensor
+
+Matrix = Float[Tensor, "m n"]
+Dense = Float[Tensor, "d_out d_in"]
+FactorA = Float[Tensor, "rank d_in"]
+FactorB = Float[Tensor, "d_out rank"]
+OtherA = Float[Tensor, "other d_in"]
+OtherB = Float[Tensor, "d_out other"]
+StackA = Float[Tensor, "R d_in"]
+StackB = Float[Tensor, "d_out R"]
+PerRow = Float[Tensor, " R"]
+Columns = Float[Tensor, "d k"]
+Triangle = Float[Tensor, "m k"]
+Products = Float[Tensor, "J J"]
+Values = Float[Tensor, " n"]
+Any = Num[Tensor, "..."]
+Mask = Bool[Tensor, "..."]

@@ -1,0 +1,36 @@
+"""One BLAS thread a worker, so that the order of additions, and every byte with it, is the same at any core count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import torch
+
+_lock = Lock()
+_users = 0
+_before = 1
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold torch to one thread while any composition of this process runs; the last one out restores what was set."""
+    global _users, _before
+    with _lock:
+        if _users == 0:
+            _before = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                torch.set_num_threads(_before)
+
+
+def start_worker() -> None:
+    """Run first in every worker thread: OpenMP keeps its thread count per thread."""
+    torch.set_num_threads(1)
