@@ -94,7 +94,7 @@ _RECORDS: Final = (
     ),
     CodeRecord(
         "TARGET_SHAPE_MISMATCH", "B", "forward", "rejected", "adapter",
-        "b has the rows of the weight [d_out, d_in], a its columns.",
+        "A weight [d_out, d_in] has the rows of b and the columns of a.",
         "The delta cannot be added, or acts transposed.",
         "Choose the base the adapter was trained on; transpose the delta's factors when only the orientation differs.",
     ),

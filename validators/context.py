@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from schemas.adapter import AdapterManifest, FactorManifest
+from schemas.adapter import AdapterManifest, FactorManifest, ScaleRule
 from schemas.base import BaseManifest
 from schemas.composition import ResolvedSpec
 from schemas.decision import Finding
@@ -18,7 +18,27 @@ from validators.codes import CODES
 from validators.errors import CouldNotCheckError
 
 Site = tuple[str, int, int, str]
+WHOLE: Final = (-1, -1, "")
+"""The end of a site that is a whole module: no expert, map head or route side."""
 T = TypeVar("T")
+
+
+class Profile(NamedTuple):
+    """All that rules look at in one factor. `delta` is ``(d_out, d_in)``, `dtypes` and `extra` go by role."""
+
+    family: str
+    site: Site
+    delta: tuple[int, int]
+    rank: int
+    rule: ScaleRule
+    scale: float
+    dtypes: tuple[str, str]
+    extra: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where it stands in its adapter: the module alone where nothing finer is named."""
+        return ("factors", self.site[0]) if self.site[1:] == WHOLE else ("factors", *self.site)
 
 
 @dataclass(frozen=True)
@@ -39,19 +59,26 @@ class Context:
     members: tuple[Member, ...]
 
     @cached_property
-    def sites(self) -> dict[Site, list[FactorManifest]]:
-        """The members' factors by the place where they act, places in order."""
-        found: defaultdict[Site, list[FactorManifest]] = defaultdict(list)
-        for member in self.members:
-            for factor in member.adapter.factors:
-                found[factor.site].append(factor)
-        return dict(sorted(found.items()))
+    def factors(self) -> dict[Profile, list[Digest]]:
+        """The distinct factors, each with the adapters that have it.
 
-    def factors(self) -> Iterator[tuple[Digest, FactorManifest]]:
-        """Every factor of every member with its adapter's digest."""
+        Members mostly repeat each other's shapes, so that the rules have a few hundred profiles to look at where the
+        manifests hold many thousand factors.
+        """
+        found: defaultdict[Profile, list[Digest]] = defaultdict(list)
         for member in self.members:
+            family = member.adapter.family
             for factor in member.adapter.factors:
-                yield member.digest, factor
+                found[profile_of(factor, family)].append(member.digest)
+        return dict(found)
+
+    @cached_property
+    def sites(self) -> dict[Site, list[Profile]]:
+        """The distinct factors by the place where they act."""
+        found: defaultdict[Site, list[Profile]] = defaultdict(list)
+        for profile in self.factors:
+            found[profile.site].append(profile)
+        return dict(found)
 
 
 def gather(
@@ -71,6 +98,21 @@ def gather(
         adapter = _known(adapters, digest, "adapter")
         members.append(Member(digest, adapter, _known(known, adapter.base, "base")))
     return Context(spec, base, tuple(members))
+
+
+def profile_of(factor: FactorManifest, family: str) -> Profile:
+    """A factor as the rules see it."""
+    a, b, scale = factor.a, factor.b, factor.scale
+    return Profile(
+        family,
+        factor.site,
+        (b.shape[0], a.shape[1]),
+        factor.rank,
+        scale.rule,
+        scale.value,
+        (a.dtype, b.dtype),
+        tuple(sorted(factor.extra)),
+    )
 
 
 def finding(code: str, subject: str, path: Path, expected: str, observed: str) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas.decision import Finding
-from validators.context import Context, finding
+from validators.context import WHOLE, Context, finding
 
 
 def modules(context: Context) -> Iterator[Finding]:
@@ -16,28 +16,30 @@ def modules(context: Context) -> Iterator[Finding]:
     weights = context.base.weights
     if isinstance(weights, str):
         return
-    for digest, factor in context.factors():
-        name = factor.module + ".weight"
-        weight, shape = weights.get(name), (factor.b.shape[0], factor.a.shape[1])
+    for profile, digests in context.factors.items():
+        name = profile.site[0] + ".weight"
+        weight = weights.get(name)
         if weight is None:
-            yield finding("TARGET_MODULE_MISSING", digest, ("factors", factor.module), name, "not a weight of the base")
-        elif weight.shape != shape:
-            path = ("factors", factor.module)
-            yield finding("TARGET_SHAPE_MISMATCH", digest, path, _dims(weight.shape), _oriented(weight.shape, shape))
+            for digest in digests:
+                yield finding("TARGET_MODULE_MISSING", digest, profile.path, name, "not a weight of the base")
+        elif weight.shape != profile.delta:
+            observed = _oriented(weight.shape, profile.delta)
+            for digest in digests:
+                yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(weight.shape), observed)
 
 
 def sites(context: Context) -> Iterator[Finding]:
     """Expert, map head and route side are parts of a site only where the base has them."""
-    for digest, factor in context.factors():
-        if factor.expert is None and factor.map_head is None and factor.route_side is None:
-            continue
-        observed = f"expert {factor.expert}, map head {factor.map_head}, route side {factor.route_side}"
-        yield finding("SITE_NOT_IN_BASE", digest, ("factors", factor.module), "a plain module", observed)
-
-
-def _dims(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
+    for profile, digests in context.factors.items():
+        if profile.site[1:] != WHOLE:
+            observed = "expert {}, map head {}, route side {}".format(*profile.site[1:])
+            for digest in digests:
+                yield finding("SITE_NOT_IN_BASE", digest, profile.path, "a whole module", observed)
 
 
 def _oriented(weight: tuple[int, ...], delta: tuple[int, int]) -> str:
     return f"{_dims(delta)}, transposed" if weight == delta[::-1] else _dims(delta)
+
+
+def _dims(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

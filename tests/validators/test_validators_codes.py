@@ -1,0 +1,179 @@
+"""Every code is whole in the table and reached by a legal example broken in one way, with nothing else blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import pytest
+
+from schemas.adapter import FullReplacement
+from schemas.base import TokenizerRef
+from schemas.decision import CONDITIONAL, REFUSING, Decision
+from schemas.digests import blob_digest
+from schemas.methods import Choices, PruneChoices, SvdChoices
+from tests.validators.examples import (
+    ARCHITECTURE,
+    SHAPES,
+    TOKENIZER,
+    codes,
+    judge,
+    make_adapter,
+    make_base,
+    make_spec,
+    tensor,
+    weight_map,
+)
+from validators import CODES, CodeUnknownError, decide, explain
+from validators.codes import Owner
+
+BASE = make_base()
+ONE, TWO = make_adapter(BASE, "one"), make_adapter(BASE, "two")
+HEAD = FullReplacement(name="classifier.weight", value=tensor("head", 2, 6))
+
+
+def elsewhere(**base: Any) -> Decision:
+    """One member made for a base that differs from the target in one way."""
+    other = make_base(**base)
+    return judge(BASE, ONE, make_adapter(other, "two"), others=(other,))
+
+
+def on_packed_base() -> Decision:
+    """One member made for a base stored by a quantizer, which no base manifest can hold yet."""
+    other = make_base(weight_map(SHAPES, read=False))
+    member = make_adapter(other)
+    packed = other.model_copy(update={"quantizer": "nf4"})
+    return decide(make_spec(BASE, member), BASE, {member.digest: member}, {other.digest: packed})
+
+
+def beside(**member: Any) -> Decision:
+    """A plain member and one that is not plain in one way."""
+    return judge(BASE, ONE, make_adapter(BASE, "two", **member))
+
+
+def of(**spec: Any) -> Decision:
+    """Two plain members under another spec."""
+    return judge(BASE, ONE, TWO, **spec)
+
+
+def on_unread_base(weights: Any) -> Decision:
+    """Everything on a base whose weight bytes were not read."""
+    base = make_base(weights)
+    return judge(base, make_adapter(base))
+
+
+def with_two_heads() -> Decision:
+    """Two members that each own the head."""
+    adapters = (make_adapter(BASE, label, full_replacements=(HEAD,)) for label in ("one", "two"))
+    return judge(BASE, *adapters)
+
+
+EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
+    "BASE_WEIGHTS_DIFFER": (lambda: elsewhere(weights=weight_map(SHAPES, "other")), set()),
+    "BASE_ARCHITECTURE_DIFFERS": (
+        lambda: elsewhere(architecture=ARCHITECTURE.model_copy(update={"rms_norm_eps": 1e-6})),
+        set(),
+    ),
+    "BASE_QUANTIZER_DIFFERS": (on_packed_base, {"BASE_EVIDENCE_STRUCTURAL"}),
+    "TOKENIZER_DIFFERS": (
+        lambda: elsewhere(tokenizer=TokenizerRef(digest=blob_digest(b"other"), length=TOKENIZER.length)),
+        set(),
+    ),
+    "TOKENIZER_LENGTH_DIFFERS": (
+        lambda: elsewhere(tokenizer=TokenizerRef(digest=TOKENIZER.digest, length=101)),
+        set(),
+    ),
+    "BASE_EVIDENCE_STRUCTURAL": (lambda: on_unread_base(weight_map(SHAPES, read=False)), set()),
+    "BASE_EVIDENCE_DECLARED": (lambda: on_unread_base("not_verified"), set()),
+    "INITIALIZER_MUTATES_BASE": (lambda: beside(initializer="pissa"), set()),
+    "TARGET_MODULE_MISSING": (
+        lambda: beside(shapes={**SHAPES, "layers.2.q_proj": (8, 6)}),
+        {"MODULE_SETS_DIFFER"},
+    ),
+    "TARGET_SHAPE_MISMATCH": (lambda: beside(shapes={**SHAPES, "layers.0.v_proj": (4, 7)}), set()),
+    "SITE_NOT_IN_BASE": (lambda: beside(factor={"expert": 3}), {"MODULE_SETS_DIFFER"}),
+    "FAMILY_NOT_ADDITIVE": (lambda: beside(family="dora"), set()),
+    "TRAINING_FIELDS_FOREIGN": (lambda: beside(training={"stage": "2"}), set()),
+    "SCALE_INCONSISTENT": (lambda: beside(family="rslora"), set()),
+    "DTYPE_NOT_FLOAT": (
+        lambda: beside(shapes={"layers.0.q_proj": (8, 6)}, factor={"a": tensor("codes", 2, 6, dtype="U8")}),
+        {"MODULE_SETS_DIFFER"},
+    ),
+    "EXTRA_TENSOR_NOT_COMPOSED": (lambda: beside(factor={"extra": {"bias": tensor("bias", 8)}}), set()),
+    "PAYLOAD_NOT_PORTABLE": (lambda: beside(payload="native"), set()),
+    "REPLACEMENT_OWNED_TWICE": (with_two_heads, set()),
+    "RANKS_UNEQUAL": (
+        lambda: judge(
+            BASE,
+            ONE,
+            make_adapter(BASE, "two", factor={"rank": 4, "alpha": 8.0}),
+            method="factor_linear",
+            space="factor",
+        ),
+        {"FACTOR_METHOD_GAUGE"},
+    ),
+    "MODULE_SETS_DIFFER": (lambda: beside(shapes={"layers.0.q_proj": (8, 6)}), set()),
+    "SCALES_DIFFER": (lambda: beside(factor={"alpha": 8.0}), set()),
+    "MEMBER_TWICE": (lambda: judge(BASE, ONE, ONE, weights=(0.25, 0.5)), set()),
+    "WEIGHT_ZERO": (lambda: of(weights=(1.0, 0.0)), set()),
+    "SPACE_UNDECLARED": (lambda: of(space=None), set()),
+    "SPACE_NOT_OFFERED": (lambda: of(space="factor"), set()),
+    "FACTOR_METHOD_GAUGE": (lambda: of(method="factor_linear", space="factor"), set()),
+    "ALIAS_MISMATCH": (lambda: of(alias="linear"), set()),
+    "CHOICES_MISSING": (lambda: of(method="delta_svd", choices=Choices(rank=2)), set()),
+    "CHOICES_NOT_OWNED": (lambda: of(choices=Choices(prune=PruneChoices(density=0.5))), set()),
+    "RANK_REQUIRED": (lambda: of(method="delta_svd", choices=Choices(svd=SvdChoices())), set()),
+    "RANK_NOT_OFFERED": (lambda: of(choices=Choices(rank=2)), set()),
+    "RANK_TOO_LARGE": (lambda: of(method="delta_svd", choices=Choices(rank=5, svd=SvdChoices())), set()),
+    "METHOD_ONLY_DENSE_RELEASE": (lambda: of(method="dense_sum"), set()),
+    "DYNAMIC_PACKAGED_STATIC": (lambda: of(lane="shared_a_selected"), {"ROUTER_MISSING"}),
+    "LANE_NOT_COMPOSABLE": (lambda: of(lane="independent"), set()),
+    "LANE_NOT_SUPPORTED": (lambda: of(lane="task_composed"), set()),
+    "HISTORY_MISSING": (lambda: of(lane="olora_ordered"), {"LANE_NOT_SUPPORTED"}),
+    "ROUTER_MISSING": (lambda: of(lane="posthoc_routed"), {"DYNAMIC_PACKAGED_STATIC"}),
+}
+
+
+def test_every_code_has_an_example_and_no_example_a_code_of_its_own() -> None:
+    assert EXAMPLES.keys() == CODES.keys()
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_one_breach_gives_its_code_and_blames_nothing_else(code: str) -> None:
+    make, also = EXAMPLES[code]
+    decision = make()
+    assert set(codes(decision)) == {code} | also
+    found = next(finding for finding in decision.findings if finding.code == code)
+    record = explain(code)
+    assert (found.predicate, found.coordinate, found.severity) == (record.predicate, record.coordinate, record.severity)
+    assert found.expected != found.observed
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_a_breach_shows_in_its_coordinate_its_predicate_and_the_outcome(code: str) -> None:
+    decision, record = EXAMPLES[code][0](), CODES[code]
+    statuses = [getattr(decision.vector, name).status for name in type(decision.vector).model_fields]
+    expected = {"note": "admitted", "condition": "conditional", "refuse": "refused"}[record.severity]
+    assert getattr(decision.vector, record.coordinate).status == record.status
+    assert decision.outcome == expected
+    assert (decision.outcome == "refused") == any(status in REFUSING for status in statuses)
+    assert (decision.outcome == "admitted") == all(status == "pass" for status in statuses)
+    predicate = {"note": "pass", "condition": "conditional", "refuse": "fail"}[record.severity]
+    assert getattr(decision.predicates, record.predicate) == predicate
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_record_says_invariant_consequence_recovery_and_owner(code: str) -> None:
+    record = explain(code)
+    sentences = (record.invariant, record.consequence, record.recovery)
+    assert len(set(sentences)) == 3
+    assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in sentences)
+    assert record.owner in get_args(Owner)
+    assert record.status == "pass" or record.status in REFUSING | CONDITIONAL
+
+
+def test_explaining_an_unknown_code_is_a_typed_error() -> None:
+    with pytest.raises(CodeUnknownError) as caught:
+        explain("NO_SUCH_CODE")
+    assert caught.value.code == "CODE_UNKNOWN"
+    assert caught.value.problems[0].observed == "NO_SUCH_CODE"
