@@ -1,0 +1,22 @@
+"""Base and adapter directories in, adapter directories out: the only room that knows other programs' keys.
+
+`base` and `peft` each hold one producer's grammar; what they share (safe directories, strict safetensors, streaming
+scans) lies beside them. A directory that is not wholly understood is refused by naming the key, field or file.
+"""
+
+from registry.formats.base.read import read_base
+from registry.formats.peft.read import read_adapter
+from registry.formats.peft.write import write_peft
+from registry.formats.readings import AdapterReading, BaseReading, Evidence, FileReading, Note, TensorLocation
+
+__all__ = [
+    "AdapterReading",
+    "BaseReading",
+    "Evidence",
+    "FileReading",
+    "Note",
+    "TensorLocation",
+    "read_adapter",
+    "read_base",
+    "write_peft",
+]

@@ -1,0 +1,80 @@
+"""Read a base directory into its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from registry.formats.base.config import CONFIG, read_architecture, ties_word_embeddings
+from registry.formats.base.modules import MODEL_TYPES, distinct_weights
+from registry.formats.base.tokenizer import SPECIAL_TOKEN_FILES, TOKENIZER, read_tokenizer
+from registry.formats.base.weights import Weights, find_layout, read_content, read_headers
+from registry.formats.directory import Directory, open_directory
+from registry.formats.readings import BaseReading, Evidence, FileReading, Progress
+from registry.formats.report import located
+from schemas.base import Architecture, BaseManifest, WeightRef, weights_digest
+
+KEPT: Final = (
+    "README.md", "added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt", "vocab.json",
+    "vocab.txt",
+)  # fmt: skip
+"""Files that are no identity but belong to the packaging, and are listed when present."""
+_NOTHING: Final = Weights({}, (), {})
+
+
+def read_base(
+    directory: Path, *, evidence: Evidence = "content", progress: Progress | None = None, jobs: int = 1
+) -> BaseReading:
+    """Read a base model directory.
+
+    Args:
+        directory: as transformers' `save_pretrained` lays it out. Files this room does not know are not read; pickles
+            beside safetensors weights neither, and alone they are refused.
+        evidence: `content` hashes every weight, `structural` reads headers only, `declared` neither; what was not read
+            is `not_verified`.
+        progress: called with the bytes of weights just read.
+        jobs: weight files hashed at the same time.
+
+    Raises:
+        RefusedError: every rule of this room; problems carry file and key.
+        UsageProblemError: `DIRECTORY_MISSING`.
+    """
+    checked = open_directory(directory)
+    config, config_file = checked.read_object(CONFIG)
+    architecture = read_architecture(config)
+    tokenizer, tokenizer_files = read_tokenizer(checked)
+    weights = _read_weights(checked, evidence, progress, jobs)
+    with located(CONFIG):
+        refs = _identity(weights, architecture, evidence, tied=ties_word_embeddings(config))
+        manifest = BaseManifest(
+            weights=refs,
+            weights_digest=weights_digest(refs),
+            architecture=architecture,
+            tokenizer="none" if tokenizer is None else tokenizer,
+        )
+    files = (config_file, *tokenizer_files, *weights.files, *_kept(checked))
+    buffers = MODEL_TYPES[architecture.model_type].buffers
+    locations = tuple(place for name, place in weights.locations.items() if not buffers.fullmatch(name))
+    return BaseReading(manifest, tuple(sorted(files, key=lambda file: file.path)), locations)
+
+
+def _read_weights(directory: Directory, evidence: Evidence, progress: Progress | None, jobs: int) -> Weights:
+    if evidence == "declared":
+        return _NOTHING
+    layout = find_layout(directory)
+    if evidence == "structural":
+        return read_headers(directory, layout)
+    return read_content(directory, layout, progress, jobs)
+
+
+def _identity(
+    weights: Weights, architecture: Architecture, evidence: Evidence, *, tied: bool
+) -> dict[str, WeightRef] | Literal["not_verified"]:
+    if evidence == "declared":
+        return "not_verified"
+    return distinct_weights(weights.refs, architecture.model_type, tied=tied)
+
+
+def _kept(directory: Directory) -> tuple[FileReading, ...]:
+    listed = KEPT if TOKENIZER in directory.names else (*KEPT, *SPECIAL_TOKEN_FILES)
+    return tuple(directory.read_file(name)[1] for name in listed if name in directory.names)

@@ -1,0 +1,142 @@
+"""A directory from outside, opened so that nothing leads out of it.
+
+Only regular files directly inside are ever read. A symbolic link, a device or a pipe there is refused whatever its
+name; subdirectories are neither read nor followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from registry.errors import RefusedError, UsageProblemError
+from registry.formats.readings import FileReading
+from registry.formats.report import located, problem, refuse_all, shown
+from schemas.canonical import JsonObject, parse_json
+from schemas.digests import BlobHasher
+from schemas.errors import Problem
+
+LARGEST_JSON: Final = 64 * 2**20
+PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
+TENSOR_SUFFIXES: Final = (".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".ot", ".safetensors")
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A checked directory and the names of the regular files directly in it."""
+
+    path: Path
+    names: frozenset[str]
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading without following a link, and make sure that it is still a regular one.
+
+        Raises:
+            RefusedError: `PATH_OUTSIDE`, `FILE_MISSING` or `FILE_NOT_REGULAR`.
+        """
+        refuse_all(plain_name_problems(name, (name,)))
+        if name not in self.names:
+            raise RefusedError(_missing(name))
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        try:
+            descriptor = os.open(self.path / name, flags)
+        except OSError as error:
+            raise RefusedError(_unreadable(name, error)) from error
+        stream = os.fdopen(descriptor, "rb")
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            stream.close()
+            raise RefusedError(_not_regular(name))
+        return stream
+
+    def read_file(self, name: str, limit: int = LARGEST_JSON) -> tuple[bytes, FileReading]:
+        """A small file whole, with its digests; `FILE_TOO_LARGE` above `limit` bytes."""
+        with self.open(name) as stream:
+            data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise RefusedError(_too_large(name, limit))
+        hasher = BlobHasher()
+        hasher.update(data)
+        return data, FileReading(name, hasher.finish())
+
+    def read_object(self, name: str, limit: int = LARGEST_JSON) -> tuple[JsonObject, FileReading]:
+        """A JSON object, with the digests of the bytes it was parsed from."""
+        data, reading = self.read_file(name, limit)
+        with located(name):
+            return json_object(data), reading
+
+
+def open_directory(path: Path) -> Directory:
+    """Check what lies directly in a directory.
+
+    Raises:
+        UsageProblemError: `DIRECTORY_MISSING`.
+        RefusedError: `SYMLINK_REFUSED` and `FILE_NOT_REGULAR`, one problem an entry.
+    """
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    except OSError as error:
+        raise UsageProblemError(_no_directory(path, error)) from error
+    problems, names = [], set()
+    for entry in entries:
+        if entry.is_symlink():
+            problems.append(_symlink(entry.name))
+        elif entry.is_file(follow_symlinks=False):
+            names.add(entry.name)
+        elif not entry.is_dir(follow_symlinks=False):
+            problems.append(_not_regular(entry.name))
+    refuse_all(problems)
+    return Directory(path, frozenset(names))
+
+
+def json_object(data: bytes) -> JsonObject:
+    """Parse bytes that must be one JSON object (`JSON_NOT_OBJECT` otherwise)."""
+    document = parse_json(data)
+    if not isinstance(document, dict):
+        raise RefusedError(
+            problem("JSON_NOT_OBJECT", (), "a JSON object", type(document).__name__, "Restore the original file.")
+        )
+    return document
+
+
+def plain_name_problems(name: str, path: tuple[str, ...]) -> list[Problem]:
+    """`PATH_OUTSIDE` unless the name is one plain file name: no separator, no `..`, nothing absolute."""
+    if name in {"", ".", ".."} or any(character in name for character in "/\\\0:"):
+        hint = "Name the file alone; it must lie directly in the directory."
+        return [problem("PATH_OUTSIDE", path, "a plain file name", shown(name), hint)]
+    return []
+
+
+def pickle_problem(name: str) -> Problem:
+    """`PICKLE_REFUSED`: a pickle runs code when it is opened, so it is never opened."""
+    hint = "Save the tensors as safetensors and remove the pickle from the directory."
+    return problem("PICKLE_REFUSED", (name,), "safetensors only", f"a pickle: {shown(name)}", hint)
+
+
+def _symlink(name: str) -> Problem:
+    hint = "Put the file itself there, for example with `cp -L`."
+    return problem("SYMLINK_REFUSED", (name,), "a regular file", "a symbolic link", hint)
+
+
+def _not_regular(name: str) -> Problem:
+    return problem("FILE_NOT_REGULAR", (name,), "a regular file", "a device, pipe or link", "Remove it.")
+
+
+def _missing(name: str) -> Problem:
+    return problem("FILE_MISSING", (name,), "the file in the directory", "no such file", "Add the file.")
+
+
+def _unreadable(name: str, error: OSError) -> Problem:
+    return problem("FILE_UNREADABLE", (name,), "a readable file", error.strerror or "error", "Check its permissions.")
+
+
+def _too_large(name: str, limit: int) -> Problem:
+    hint = "This is not the file its name says; restore the original."
+    return problem("FILE_TOO_LARGE", (name,), f"at most {limit} bytes", "more", hint)
+
+
+def _no_directory(path: Path, error: OSError) -> Problem:
+    observed = f"{shown(str(path))}: {error.strerror or 'error'}"
+    return problem("DIRECTORY_MISSING", (), "a readable directory", observed, "Check the path.")

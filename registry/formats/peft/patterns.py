@@ -1,0 +1,104 @@
+"""PEFT's matching rules for module names, exactly: targets, excludes, layers, rank and alpha patterns.
+
+Expressions come from outside and Python's `re` has no time limit, so those that can run away are not compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_PATTERN: Final = 4096
+MOST_REPEATS: Final = 6
+"""Backtracking costs at most about length^repeats; module names have some sixty characters."""
+_BACK_REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
+_CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.", re.DOTALL)
+_COUNTED: Final = re.compile(r"\{\d*,?\d*\}")
+_FIRST_NUMBER: Final = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
+
+
+@dataclass(frozen=True)
+class ModulePattern:
+    """A key of `rank_pattern` or `alpha_pattern` with its value."""
+
+    key: str
+    regex: re.Pattern[str]
+    value: float
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """A set of module names: by leaf or full name, by a regular expression of the full name, or every Linear layer."""
+
+    names: tuple[str, ...] = ()
+    regex: re.Pattern[str] | None = None
+    all_linear: bool = False
+
+    def exact(self, module: str) -> bool:
+        """Whether the list holds the full name."""
+        return module in self.names
+
+    def __call__(self, module: str) -> bool:
+        """PEFT's rule: full match of the expression, or equal to a listed name, or ending in ``.<listed name>``."""
+        if self.regex is not None:
+            return self.regex.fullmatch(module) is not None
+        return module in self.names or any(module.endswith(f".{name}") for name in self.names)
+
+
+def compile_regex(text: str) -> re.Pattern[str] | None:
+    """A regular expression, or null when it is none or could run away."""
+    if len(text) > LONGEST_PATTERN or _runs_away(text):
+        return None
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError, FutureWarning):
+        return None
+
+
+def compile_modules(key: str) -> re.Pattern[str] | None:
+    """What PEFT builds around a pattern key (`get_pattern_key`): any dotted prefix, the key, the end."""
+    return None if compile_regex(key) is None else compile_regex(rf"(.*\.)?({key})$")
+
+
+def matching(patterns: Iterable[ModulePattern], module: str) -> tuple[ModulePattern, ...]:
+    """Every pattern that applies to a module. PEFT takes the first in the order of the file, so several are only one
+    thing when their values agree."""
+    every = tuple(patterns)
+    found = tuple(pattern for pattern in every if pattern.regex.match(module))
+    return found or tuple(pattern for pattern in every if pattern.key == module)
+
+
+def compile_layers(pattern: str) -> re.Pattern[str] | None:
+    """What PEFT builds around a name of `layers_pattern`: the first number behind it is the layer."""
+    return None if compile_regex(pattern) is None else compile_regex(rf"(?:^|.*?\.){pattern}\.(?P<idx>\d+)\.")
+
+
+def layer_index(module: str, layer_patterns: Iterable[re.Pattern[str]]) -> int | None:
+    """The layer a module lies in: the first numbered segment, or the one behind the first pattern that fits."""
+    for expression in tuple(layer_patterns) or (_FIRST_NUMBER,):
+        match = expression.match(module)
+        if match is not None:
+            return int(match["idx"])
+    return None
+
+
+def _runs_away(text: str) -> bool:
+    """Whether a repeated group holds a repetition, or there are too many repetitions, or a back reference."""
+    if _BACK_REFERENCE.search(text):
+        return True
+    plain = _COUNTED.sub("+", _CLASS.sub("c", text))
+    repeats, groups = 0, [False]
+    for index, character in enumerate(plain):
+        if character == "(":
+            groups.append(False)
+        elif character == ")" and len(groups) > 1:
+            repeated_inside = groups.pop()
+            if repeated_inside and plain[index + 1 : index + 2] in {"*", "+"}:
+                return True
+            groups[-1] = groups[-1] or repeated_inside
+        elif character in "*+" and plain[index - 1 : index] not in {"*", "+", "?"}:
+            repeats += 1
+            groups[-1] = True
+    return repeats > MOST_REPEATS

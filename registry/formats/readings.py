@@ -1,0 +1,59 @@
+"""What reading a directory gives: a manifest, the files it came in and where each tensor lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.adapter import AdapterManifest
+from schemas.base import BaseManifest
+from schemas.digests import BlobDigests, Digest
+
+Evidence = Literal["content", "structural", "declared"]
+Progress = Callable[[int], None]
+"""Called with the number of bytes just read."""
+Note = str | int | float | bool | tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class FileReading:
+    """One file by its path inside the directory (POSIX, relative)."""
+
+    path: str
+    digests: BlobDigests
+
+
+@dataclass(frozen=True)
+class TensorLocation:
+    """Where a tensor's bytes lie: `offset` and `length` in bytes, absolute in the blob `file`."""
+
+    tensor: Digest
+    file: Digest
+    offset: int
+    length: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BaseReading:
+    """A base directory: below evidence `content` no weight file is hashed and no location is known."""
+
+    manifest: BaseManifest
+    files: tuple[FileReading, ...]
+    locations: tuple[TensorLocation, ...]
+
+
+@dataclass(frozen=True)
+class AdapterReading:
+    """An adapter directory.
+
+    `notes` is what its files say and identity does not hold: producer, targets, dropout, wrapper rule. `conditions`
+    there are codes a reader should know, such as `B_ALL_ZERO`: every lora_B is zero, so the adapter does nothing.
+    """
+
+    manifest: AdapterManifest
+    files: tuple[FileReading, ...]
+    locations: tuple[TensorLocation, ...]
+    notes: Mapping[str, Note]

@@ -1,0 +1,150 @@
+"""Strict safetensors headers: everything is checked before a byte of tensor data is read.
+
+Layout: ``u64 LE header length | JSON header | data``. Each tensor's ``data_offsets`` count from the start of the data;
+together they must cover it without gap, overlap or rest. The header length is bounded before it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import BinaryIO, Final
+
+from registry.errors import RefusedError
+from registry.formats.directory import json_object, pickle_problem
+from registry.formats.report import MOST_PROBLEMS, located, problem, refuse_all, shown
+from schemas.canonical import SAFE_INTEGER, JsonObject, JsonValue
+from schemas.digests import DTYPE_BYTES
+from schemas.errors import Problem
+
+LARGEST_HEADER: Final = 100_000_000
+"""The bound of the safetensors library itself."""
+MOST_DIMENSIONS: Final = 32
+LONGEST_NAME: Final = 1024
+_PREFIX_BYTES: Final = 8
+_PICKLE_START: Final = re.compile(rb"PK\x03\x04|\x80[\x02-\x05]")
+_REPAIR: Final = "Save the file again with the safetensors library."
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor as the header declares it; `offset` and `length` in bytes, absolute in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """A validated header: `data_start` bytes, then the tensors, in the order in which their bytes lie."""
+
+    data_start: int
+    tensors: tuple[TensorEntry, ...]
+
+
+def read_header(stream: BinaryIO, size: int, name: str, *, largest: int = LARGEST_HEADER) -> Header:
+    """Read and validate the header of a file of `size` bytes, leaving the stream at the first tensor.
+
+    Raises:
+        RefusedError: `HEADER_TRUNCATED`, `HEADER_TOO_LARGE`, `PICKLE_REFUSED`, `HEADER_INVALID`, `DTYPE_UNKNOWN`,
+            `SHAPE_INVALID`, `OFFSETS_INVALID`, `EXTENT_MISMATCH`, `OFFSETS_OVERLAP`, `OFFSETS_GAP`, `FILE_TRUNCATED`,
+            `TRAILING_BYTES`, `JSON_*`; all that is wrong with the tensors at once.
+    """
+    start = stream.read(_PREFIX_BYTES)
+    length = int.from_bytes(start, "little")
+    fits = len(start) == _PREFIX_BYTES and length <= min(largest, size - _PREFIX_BYTES)
+    if not fits and _PICKLE_START.match(start):
+        raise RefusedError(pickle_problem(name))
+    if len(start) < _PREFIX_BYTES:
+        raise RefusedError(_file(name, "HEADER_TRUNCATED", "8 bytes of header length", f"{len(start)} bytes"))
+    if length > largest:
+        raise RefusedError(_file(name, "HEADER_TOO_LARGE", f"a header of at most {largest} bytes", str(length)))
+    if not fits:
+        raise RefusedError(_file(name, "HEADER_TRUNCATED", f"a header of {length} bytes", f"a file of {size} bytes"))
+    data = stream.read(length)
+    if not data.startswith(b"{"):
+        code = "PICKLE_REFUSED" if _PICKLE_START.match(start) else "HEADER_INVALID"
+        raise RefusedError(_file(name, code, "a JSON object after the length", shown(data[:16])))
+    with located(name):
+        document = json_object(data)
+    return _validated(document, _PREFIX_BYTES + length, size, name)
+
+
+def _validated(document: JsonObject, data_start: int, size: int, name: str) -> Header:
+    problems: list[Problem] = []
+    tensors: list[TensorEntry] = []
+    for key, value in document.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        if key == "__metadata__":
+            problems += _metadata_problems(value, name)
+            continue
+        found = _entry(key, value, data_start, name)
+        if isinstance(found, TensorEntry):
+            tensors.append(found)
+        else:
+            problems.append(found)
+    refuse_all(problems)
+    tensors.sort(key=lambda tensor: (tensor.offset, tensor.length))
+    refuse_all(_coverage_problems(tensors, data_start, size, name))
+    return Header(data_start, tuple(tensors))
+
+
+def _metadata_problems(value: JsonValue, name: str) -> list[Problem]:
+    if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+        return []
+    path = (name, "__metadata__")
+    return [problem("HEADER_INVALID", path, "an object of strings", shown(value), _REPAIR)]
+
+
+def _entry(key: str, value: JsonValue, data_start: int, name: str) -> TensorEntry | Problem:
+    path = (name, key)
+    if not key or len(key) > LONGEST_NAME or not key.isprintable():
+        return problem("HEADER_INVALID", path, f"a printable name of 1-{LONGEST_NAME} characters", shown(key), _REPAIR)
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        return problem("HEADER_INVALID", path, "dtype, shape and data_offsets", shown(value), _REPAIR)
+    dtype, shape, offsets = value["dtype"], _counts(value["shape"]), _counts(value["data_offsets"])
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        return problem("DTYPE_UNKNOWN", path, f"one of {', '.join(DTYPE_BYTES)}", shown(dtype), _REPAIR)
+    if shape is None or len(shape) > MOST_DIMENSIONS:
+        return problem("SHAPE_INVALID", path, f"up to {MOST_DIMENSIONS} counts", shown(value["shape"]), _REPAIR)
+    if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
+        observed = shown(value["data_offsets"])
+        return problem("OFFSETS_INVALID", path, "two byte offsets, start before end", observed, _REPAIR)
+    length = offsets[1] - offsets[0]
+    if prod(shape) * DTYPE_BYTES[dtype] != length:
+        expected = f"{prod(shape) * DTYPE_BYTES[dtype]} bytes for {dtype} {shown(list(shape))}"
+        return problem("EXTENT_MISMATCH", path, expected, f"{length} bytes", _REPAIR)
+    return TensorEntry(key, dtype, shape, data_start + offsets[0], length)
+
+
+def _counts(value: JsonValue) -> tuple[int, ...] | None:
+    if not isinstance(value, list):
+        return None
+    counts = [item for item in islice(value, MOST_DIMENSIONS + 1) if type(item) is int and 0 <= item <= SAFE_INTEGER]
+    return tuple(counts) if len(counts) == len(value) else None
+
+
+def _coverage_problems(tensors: list[TensorEntry], data_start: int, size: int, name: str) -> list[Problem]:
+    problems: list[Problem] = []
+    end = data_start
+    for tensor in tensors:
+        if tensor.offset != end:
+            code = "OFFSETS_OVERLAP" if tensor.offset < end else "OFFSETS_GAP"
+            expected, observed = f"data from byte {end}", f"byte {tensor.offset}"
+            problems.append(problem(code, (name, tensor.name), expected, observed, _REPAIR))
+        end = max(end, tensor.offset + tensor.length)
+    if end > size:
+        problems.append(_file(name, "FILE_TRUNCATED", f"a file of {end} bytes", f"{size} bytes"))
+    elif end < size and not problems:
+        problems.append(_file(name, "TRAILING_BYTES", f"a file of {end} bytes", f"{size} bytes"))
+    return problems
+
+
+def _file(name: str, code: str, expected: str, observed: str) -> Problem:
+    return problem(code, (name,), expected, observed, "The file is damaged or incomplete: copy or save it again.")

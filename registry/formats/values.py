@@ -1,0 +1,56 @@
+"""Checks of tensor values on their bit patterns, block by block, without a tensor library's arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """How a floating dtype is laid out: a value is not finite when all bits of `not_finite` are set."""
+
+    dtype: str
+    not_finite: int
+    magnitude: int
+
+
+_LAYOUTS: Final = {
+    "F64": _Bits("<u8", 0x7FF0_0000_0000_0000, 0x7FFF_FFFF_FFFF_FFFF),
+    "F32": _Bits("<u4", 0x7F80_0000, 0x7FFF_FFFF),
+    "F16": _Bits("<u2", 0x7C00, 0x7FFF),
+    "BF16": _Bits("<u2", 0x7F80, 0x7FFF),
+    "F8_E5M2": _Bits("<u1", 0x7C, 0x7F),
+    # E4M3 has no infinity: only the all-ones pattern is NaN.
+    "F8_E4M3": _Bits("<u1", 0x7F, 0x7F),
+}
+FLOATING: Final = frozenset(_LAYOUTS)
+
+
+class ValueScan:
+    """Finds the first value that is not finite, and whether all are zero, over blocks of whole elements.
+
+    Integer dtypes are always finite and are not looked at.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._bits = _LAYOUTS.get(dtype)
+        self._seen = 0
+        self.first_not_finite: int | None = None
+        self.all_zero = True
+
+    def update(self, block: bytes) -> None:
+        """Take in the next elements."""
+        if self._bits is None:
+            self.all_zero = self.all_zero and not any(block)
+            return
+        values = np.frombuffer(block, dtype=self._bits.dtype)
+        if self.first_not_finite is None:
+            bad = (values & values.dtype.type(self._bits.not_finite)) == self._bits.not_finite
+            if bad.any():
+                self.first_not_finite = self._seen + int(bad.argmax())
+        if self.all_zero:
+            self.all_zero = not bool((values & values.dtype.type(self._bits.magnitude)).any())
+        self._seen += values.size
