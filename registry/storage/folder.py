@@ -1,0 +1,127 @@
+"""Blobs in a local folder: ``blobs/<first two hex>/<hex>`` and ``staging/<random>``.
+
+The operating system is used directly here. obstore's local store follows symbolic links, writes its partial files
+beside the blobs and never calls fsync, so a blob could be there after a crash and be empty.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from io import BufferedReader, FileIO
+from pathlib import Path
+
+from registry.errors import NotFoundError
+from registry.storage.failures import folder_failures, missing
+from registry.storage.hashing import file_blocks
+from registry.storage.staging import Staged, Staging
+from registry.storage.store import BlobEntry, BlobStore, address
+from schemas.digests import PREFIX, Digest
+from schemas.names import is_whole_digest
+
+
+class FolderStore(BlobStore):
+    """A folder; created when it does not exist. Inside it no symbolic link is ever followed."""
+
+    def __init__(self, root: Path) -> None:
+        """Open the folder store at `root`.
+
+        Raises:
+            UnavailableError: the folders are not there and cannot be created.
+        """
+        self.root = root.absolute()
+        self._blobs = self.root / "blobs"
+        staging = self.root / "staging"
+        with folder_failures(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder, mode in ((self._blobs, 0o755), (staging, 0o700)):
+                folder.mkdir(mode, exist_ok=True)
+                with _opened(folder):
+                    pass
+        super().__init__(Staging(staging))
+
+    def has(self, digest: Digest) -> bool:
+        """Whether the blob is there."""
+        try:
+            self._file(digest).close()
+        except NotFoundError:
+            return False
+        return True
+
+    def size(self, digest: Digest) -> int:
+        """Its size in bytes."""
+        with self._file(digest) as file:
+            return os.fstat(file.fileno()).st_size
+
+    def local_path(self, digest: Digest) -> Path:
+        """The blob's own file."""
+        with self._file(digest):
+            return self._blobs.joinpath(*address(digest))
+
+    def delete(self, digest: Digest) -> None:
+        """Remove the blob; one that is not there is removed already."""
+        folder, name = address(digest)
+        with self._root() as blobs, suppress(FileNotFoundError), _opened(folder, blobs) as shard:
+            os.unlink(name, dir_fd=shard)
+            os.fsync(shard)
+
+    def entries(self) -> Iterator[BlobEntry]:
+        """Every stored blob, in no particular order; files that are no blobs are passed over."""
+        with folder_failures(self._blobs):
+            shards = sorted(entry.name for entry in os.scandir(self._blobs) if entry.is_dir(follow_symlinks=False))
+        for shard in shards:
+            yield from self._shard_entries(shard)
+
+    def _shard_entries(self, shard: str) -> list[BlobEntry]:
+        found = []
+        with folder_failures(self._blobs), suppress(FileNotFoundError), os.scandir(self._blobs / shard) as files:
+            for file in files:
+                digest = PREFIX + file.name
+                if is_whole_digest(digest) and address(digest)[0] == shard and file.is_file(follow_symlinks=False):
+                    status = file.stat(follow_symlinks=False)
+                    found.append(BlobEntry(digest, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+        return found
+
+    def _keep(self, staged: Staged) -> None:
+        folder, name = address(staged.digests.digest)
+        with self._root() as blobs:
+            with suppress(FileExistsError):
+                os.mkdir(folder, 0o755, dir_fd=blobs)
+                os.fsync(blobs)
+            with _opened(folder, blobs) as shard:
+                os.rename(staged.path, name, dst_dir_fd=shard)
+                os.fsync(shard)
+
+    def _blocks(self, digest: Digest) -> Iterator[memoryview]:
+        with self._file(digest) as file, folder_failures(self._blobs):
+            yield from file_blocks(file)
+
+    def _range(self, digest: Digest, start: int, end: int) -> bytes:
+        with self._file(digest) as file, folder_failures(self._blobs), BufferedReader(file) as reader:
+            reader.seek(start)
+            return reader.read(end - start)
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        with folder_failures(self._blobs), _opened(self._blobs) as blobs:
+            yield blobs
+
+    def _file(self, digest: Digest) -> FileIO:
+        folder, name = address(digest)
+        with self._root() as blobs, suppress(FileNotFoundError), _opened(folder, blobs) as shard:
+            if stat.S_ISREG(os.stat(name, dir_fd=shard, follow_symlinks=False).st_mode):
+                return FileIO(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=shard))
+        raise missing(digest)
+
+
+@contextmanager
+def _opened(folder: str | Path, parent: int | None = None) -> Iterator[int]:
+    """A descriptor of a real folder; whatever else bears its name is an `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
