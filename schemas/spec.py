@@ -92,19 +92,27 @@ def named_method(spec: CompositionSpec) -> tuple[Method, str | None, Space | Non
     return method, spec.method, space
 
 
-def choices(spec: CompositionSpec, method: Method, space: Space | None, drawn_seed: str) -> Choices:
-    """Every choice filled in. `drawn_seed` is used when DARE is asked for without a seed."""
+def choices(spec: CompositionSpec, method: Method, space: Space | None) -> Choices:
+    """Every choice filled in; a DARE seed must have been drawn before (`with_seed`)."""
     needs_svd = method == "delta_svd" or (space == "delta" and method not in ("cat", "dense_sum"))
     svd = SvdChoices() if needs_svd and spec.svd is None else spec.svd
     return Choices(
         rank=spec.rank,
         ties=ties_preset(spec.ties.preset, spec.ties.density) if isinstance(spec.ties, TiesPreset) else spec.ties,
-        dare=None if spec.dare is None else _dare(spec.dare, drawn_seed),
+        dare=None if spec.dare is None else _dare(spec.dare),
         prune=spec.prune,
         svd=svd,
         dtype=spec.dtype,
     )
 
 
-def _dare(dare: DareSpec, drawn_seed: str) -> DareChoices:
-    return DareChoices(density=dare.density, seed=drawn_seed if dare.seed is None else dare.seed)
+def with_seed(spec: CompositionSpec, drawn: str) -> CompositionSpec:
+    """The spec with `drawn` as DARE's seed where it asks for DARE without one."""
+    if spec.dare is None or spec.dare.seed is not None:
+        return spec
+    return spec.model_copy(update={"dare": DareSpec(density=spec.dare.density, seed=drawn)})
+
+
+def _dare(dare: DareSpec) -> DareChoices:
+    assert dare.seed is not None, "a seed was drawn"
+    return DareChoices(density=dare.density, seed=dare.seed)

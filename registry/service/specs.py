@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Final
 
 import yaml
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from registry.errors import Problem, RefusedError, UsageProblemError
 from schemas.canonical import canonical_bytes
 from schemas.model import problems_of
-from schemas.spec import CompositionSpec
+from schemas.spec import CompositionSpec, with_seed
 
 MAX_SPEC_BYTES: Final = 1 << 20
 _HINT: Final = "See `registry admit --help` and docs/concepts.md for the fields of a spec."
@@ -48,15 +49,21 @@ def parse_spec(text: bytes) -> CompositionSpec:
 
 
 def spec_from(document: object) -> CompositionSpec:
-    """Validate a parsed spec."""
+    """Validate and complete a parsed spec."""
     if not isinstance(document, dict):
         raise UsageProblemError(_problem("SPEC_INVALID", "a mapping", type(document).__name__))
     try:
-        return CompositionSpec.model_validate_json(canonical_bytes(document))
+        spec = CompositionSpec.model_validate_json(canonical_bytes(document))
     except ValidationError as error:
         raise UsageProblemError(*problems_of(error, "SPEC_INVALID")) from error
     except (RefusedError, TypeError) as error:
         raise UsageProblemError(_problem("SPEC_INVALID", "finite numbers, texts, lists", str(error))) from error
+    return complete(spec)
+
+
+def complete(spec: CompositionSpec) -> CompositionSpec:
+    """Draw what the spec leaves to chance, DARE's seed, so that what is asked can be asked again."""
+    return with_seed(spec, str(secrets.randbits(64)))
 
 
 def _problem(code: str, expected: str, observed: str) -> Problem:

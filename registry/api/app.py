@@ -1,0 +1,34 @@
+"""The web application over one context."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from registry.api import bodies, channels, compositions, health, manifests, uploads
+from registry.api.jobs import JobRunner
+from registry.api.problems import problem_response
+from registry.errors import ProblemError
+from registry.service.context import Context
+
+
+def create_app(context: Context, *, open_reads: bool = False) -> FastAPI:
+    """Routes, errors and the job runner; reads need a token unless `open_reads`."""
+    runner = JobRunner(context)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        runner.start()
+        yield
+        runner.stop()
+
+    app = FastAPI(title="Adapter registry", version="1", lifespan=lifespan, responses=bodies.PROBLEMS)
+    app.state.context = context
+    app.state.open_reads = open_reads
+    app.state.runner = runner
+    app.add_exception_handler(ProblemError, problem_response)
+    for router in (health.router, uploads.router, manifests.router, compositions.router, channels.router):
+        app.include_router(router)
+    return app

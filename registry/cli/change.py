@@ -1,0 +1,111 @@
+"""Changing commands: `admit`, `publish`, `rollback`, `export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+
+from registry.cli.output import console, emit
+from registry.cli.report import decision_table, ledger_table
+from registry.cli.state import State, output_option, pass_state, steps_bar
+from registry.client import require_proceeding
+from registry.service.results import Admitted, Published
+from schemas.names import short
+
+
+@click.command()
+@click.argument("spec", type=click.File("rb"))
+@click.option("--dry-run", is_flag=True, help="Decide only; store nothing.")
+@click.option("--plan", is_flag=True, help="Decide and cost the work; store nothing.")
+@output_option
+@pass_state
+def admit(state: State, spec: BinaryIO, dry_run: bool, plan: bool) -> None:
+    """Decide on the composition SPEC (YAML or JSON, - for stdin), store the decision, compose when admitted."""
+    with state.registry() as registry, steps_bar("composing") as progress:
+        answer = registry.admit(spec.read(), dry_run=dry_run, plan=plan, progress=progress)
+    if state.output == "table":
+        _print(answer)
+    else:
+        emit(answer.document(), state.output, ())
+    require_proceeding(answer)
+
+
+@click.command()
+@click.argument("channel")
+@click.argument("refs", nargs=-1, required=True)
+@click.option("--expect", metavar="gN", help="Refuse unless this is the head; g0 for a new channel.")
+@click.option("--reason", default="release", show_default=True, help="A reason code.")
+@output_option
+@pass_state
+def publish(state: State, channel: str, refs: tuple[str, ...], expect: str | None, reason: str) -> None:
+    """Append a generation to CHANNEL that serves REFS."""
+    with state.registry() as registry:
+        published = registry.publish(channel, refs, expect=_generation(expect, "--expect"), reason=reason)
+    _tell(state, published)
+
+
+@click.command()
+@click.argument("channel")
+@click.option("--to", metavar="gN", help="Generation to restore; default: the one before the head.")
+@click.option("--expect", metavar="gN", help="Refuse unless this is the head.")
+@click.option("--reason", default="rollback", show_default=True, help="A reason code.")
+@output_option
+@pass_state
+def rollback(state: State, channel: str, to: str | None, expect: str | None, reason: str) -> None:
+    """Append a generation to CHANNEL that serves an earlier tuple again."""
+    with state.registry() as registry:
+        published = registry.rollback(
+            channel, to=_generation(to, "--to"), expect=_generation(expect, "--expect"), reason=reason
+        )
+    _tell(state, published)
+
+
+@click.command()
+@click.argument("ref")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--base-name", required=True, help="base_model_name_or_path to write: where the server finds the base.")
+@output_option
+@pass_state
+def export(state: State, ref: str, directory: Path, base_name: str) -> None:
+    """Write REF as a directory that PEFT loads; DIRECTORY must not exist."""
+    with state.registry() as registry:
+        exported = registry.export(ref, directory, base_name=base_name)
+    lines = [f"exported {short(exported.adapter)} to {exported.directory}"]
+    lines += [f"  {entry.path}  {entry.size}  {entry.sha256}" for entry in exported.files]
+    emit(exported.document(), state.output, lines)
+
+
+def _print(answer: Admitted) -> None:
+    out = console()
+    out.print(decision_table(answer))
+    if answer.measurement is not None:
+        out.print(ledger_table(answer.measurement))
+    if answer.plan is not None:
+        out.print_json(data=answer.plan)
+    if answer.composition is not None:
+        word = "composed" if answer.created else "already composed"
+        click.echo(f"{word}: {answer.name}@{answer.version}  {short(answer.composition)}")
+        click.echo(f"output adapter: {short(answer.output or '')}")
+
+
+def _tell(state: State, published: Published) -> None:
+    restored = f", restores g{published.restored}" if published.restored is not None else ""
+    lines = [
+        f"{published.channel}@g{published.generation}: {', '.join(published.refs)} ({published.reason}{restored})",
+        f"publication {short(published.publication)}  kv_identity {short(published.kv_identity)}",
+    ]
+    emit(published.document(), state.output, lines)
+
+
+def _generation(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    number = text.removeprefix("g")
+    if not number.isascii() or not number.isdigit() or len(number) > 15:
+        raise click.BadParameter("write gN, such as g41", param_hint=option)
+    return int(number)
+
+
+COMMANDS: Final = (admit, publish, rollback, export)

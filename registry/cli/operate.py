@@ -1,0 +1,100 @@
+"""Operating commands: `init`, `db`, `verify`, `explain`, `serve`, `demo`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from registry.cli.output import emit
+from registry.cli.state import State, output_option, pass_state
+from registry.errors import DigestMismatchError, Problem
+from registry.wiring import check_database, current_schema, initialise
+from validators import explain as explain_code
+
+
+@click.command()
+@output_option
+@pass_state
+def init(state: State) -> None:
+    """Create home, database and store; safe to repeat."""
+    settings = state.settings
+    initialise(settings)
+    where = {"database": settings.database, "store": settings.store}
+    emit(dict(where), state.output, [f"{key}: {value}" for key, value in where.items()])
+
+
+@click.group()
+def db() -> None:
+    """The database schema."""
+
+
+@db.command()
+@pass_state
+def upgrade(state: State) -> None:
+    """Bring the schema up to this program's version and install the guards again."""
+    initialise(state.settings)
+    click.echo(f"schema {current_schema(state.settings)}")
+
+
+@db.command()
+@pass_state
+def current(state: State) -> None:
+    """The schema revision of the database."""
+    click.echo(current_schema(state.settings) or "none")
+
+
+@db.command()
+@pass_state
+def check(state: State) -> None:
+    """Check schema revision, guards and integrity."""
+    problems = check_database(state.settings)
+    if problems:
+        raise DigestMismatchError(*problems)
+    click.echo("schema and guards are in place")
+
+
+@click.command()
+@click.argument("ref", required=False)
+@click.option("--deep", is_flag=True, help="Re-hash every blob, tensor and referenced base file.")
+@click.option("--recompute", is_flag=True, help="Compose again and compare.")
+@click.option("--expect-head", metavar="HASH", help="The audit head you kept elsewhere.")
+@output_option
+@pass_state
+def verify(state: State, ref: str | None, deep: bool, recompute: bool, expect_head: str | None) -> None:
+    """Check what is stored against its digests and the audit chain; exit 7 when something is wrong."""
+    with state.registry() as registry:
+        found = registry.verify(ref, deep=deep, recompute=recompute, expect_head=expect_head)
+    summary = (
+        f"{found.manifests} manifests, {found.blobs} blobs, {found.tensors} tensors, "
+        f"{found.audit_events} audit events checked; {len(found.faults)} faults"
+    )
+    emit(found.document(), state.output, [summary, f"audit head {found.head or '-'}"])
+    if found.faults:
+        raise DigestMismatchError(
+            *(
+                Problem(
+                    code=fault.code,
+                    path=(fault.subject,),
+                    expected=fault.expected,
+                    observed=fault.observed,
+                    hint=fault.hint,
+                )
+                for fault in found.faults
+            )
+        )
+
+
+@click.command()
+@click.argument("code")
+@output_option
+@pass_state
+def explain(state: State, code: str) -> None:
+    """What a finding code means, and who repairs it how."""
+    record = explain_code(code)
+    fields = {"code": record.code, "invariant": record.invariant, "consequence": record.consequence,
+              "recovery": record.recovery, "owner": record.owner}  # fmt: skip
+    emit(dict(fields), state.output, [f"{key:<12} {value}" for key, value in fields.items()])
+
+
+COMMANDS: Final = (init, db, verify, explain)

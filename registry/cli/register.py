@@ -1,0 +1,73 @@
+"""`registry add base`, `registry add adapter`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+import click
+
+from registry.cli.output import emit
+from registry.cli.state import State, bytes_bar, output_option, pass_state
+from registry.service.results import Added
+from schemas.names import short
+
+DIRECTORY: Final = click.Path(path_type=Path)
+
+
+@click.group()
+def add() -> None:
+    """Register a base or an adapter."""
+
+
+@add.command("base")
+@click.argument("directory", type=DIRECTORY)
+@click.option("--name", required=True, help="Name to register it under.")
+@click.option("--store", is_flag=True, help="Copy the files into the store; default: reference them where they are.")
+@click.option(
+    "--evidence",
+    type=click.Choice(["content", "structural", "declared"]),
+    default="content",
+    show_default=True,
+    help="content hashes every tensor, structural reads headers, declared reads the configuration.",
+)
+@click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Files hashed at a time.")
+@output_option
+@pass_state
+def add_base(
+    state: State,
+    directory: Path,
+    name: str,
+    store: bool,
+    evidence: Literal["content", "structural", "declared"],
+    jobs: int,
+) -> None:
+    """Register the base model in DIRECTORY (config, tokenizer, safetensors)."""
+    with state.registry() as registry, bytes_bar("hashing") as progress:
+        added = registry.add_base(directory, name, store=store, evidence=evidence, progress=progress, jobs=jobs)
+    _tell(state, added)
+
+
+@add.command("adapter")
+@click.argument("directory", type=DIRECTORY)
+@click.option("--base", required=True, help="The base it was trained on.")
+@click.option("--name", required=True, help="Name to register it under.")
+@output_option
+@pass_state
+def add_adapter(state: State, directory: Path, base: str, name: str) -> None:
+    """Register the adapter in DIRECTORY (a PEFT directory) against its base."""
+    with state.registry() as registry:
+        added = registry.add_adapter(directory, base, name)
+    _tell(state, added)
+
+
+def _tell(state: State, added: Added) -> None:
+    word = "added" if added.created else "already held"
+    lines = [f"{word}: {added.kind} {added.ref}  {short(added.digest)}"]
+    conditions = added.notes.get("conditions")
+    if isinstance(conditions, list):
+        lines += [f"note: {code}" for code in conditions]
+    emit(added.document(), state.output, lines)
+
+
+COMMANDS: Final = (add,)

@@ -1,0 +1,126 @@
+"""A registry in this process: use cases bound to one context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from registry.db.manifests import ManifestFilter
+from registry.service import add, admit, export, look, publish, specs, tokens, verify
+from registry.service.composer import Progress
+from registry.service.context import Context
+from registry.service.results import (
+    Added,
+    Admitted,
+    Difference,
+    Exported,
+    Lineage,
+    Page,
+    Published,
+    Shown,
+    Verified,
+)
+from registry.service.tokens import NewToken, Permission
+from registry.settings import Settings
+from registry.wiring import opened
+
+
+@dataclass(frozen=True)
+class EmbeddedRegistry:
+    """The registry's use cases, without a server.
+
+    ```python
+    with EmbeddedRegistry.open(Settings(home="…")) as registry:
+        registry.add_adapter(Path("out"), base="minilm", name="qa")
+    ```
+    """
+
+    context: Context
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator[Self]:
+        """Open an initialised registry."""
+        with opened(settings) as context:
+            yield cls(context)
+
+    def add_base(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        store: bool = False,
+        evidence: Literal["content", "structural", "declared"] = "content",
+        progress: Callable[[int], None] | None = None,
+        jobs: int = 1,
+    ) -> Added:
+        """Register a base directory."""
+        return add.add_base(self.context, directory, name, store=store, level=evidence, progress=progress, jobs=jobs)
+
+    def add_adapter(self, directory: Path, base: str, name: str) -> Added:
+        """Register an adapter directory against a base."""
+        return add.add_adapter(self.context, directory, base, name)
+
+    def ls(self, wanted: ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
+        """List manifests, newest first."""
+        return look.ls(self.context, wanted, after, limit)
+
+    def show(self, ref: str) -> Shown:
+        """One manifest and what lies beside it."""
+        return look.show(self.context, ref)
+
+    def diff(self, left: str, right: str) -> tuple[Difference, ...]:
+        """Fields in which two manifests differ."""
+        return look.diff(self.context, left, right)
+
+    def admit(
+        self, spec: bytes, *, dry_run: bool = False, plan: bool = False, progress: Progress | None = None
+    ) -> Admitted:
+        """Decide on a spec (YAML or JSON) and compose what is admitted; look at `outcome` before anything else."""
+        return admit.admit(self.context, specs.parse_spec(spec), dry_run=dry_run, plan=plan, progress=progress)
+
+    def publish(
+        self, channel: str, refs: Sequence[str], *, expect: int | None = None, reason: str = "release"
+    ) -> Published:
+        """Append a generation."""
+        return publish.publish(self.context, channel, refs, expect=expect, reason=reason)
+
+    def rollback(
+        self, channel: str, *, to: int | None = None, expect: int | None = None, reason: str = "rollback"
+    ) -> Published:
+        """Append a generation with an earlier tuple."""
+        return publish.rollback(self.context, channel, to=to, expect=expect, reason=reason)
+
+    def history(self, channel: str, after: str | None = None, limit: int = 50) -> tuple[Published, ...]:
+        """Generations of a channel, newest first."""
+        return publish.history(self.context, channel, after, limit)
+
+    def lineage(self, ref: str, direction: Literal["up", "down"], *, live: bool = False) -> Lineage:
+        """Ancestors or descendants."""
+        return look.line(self.context, ref, direction, live=live)
+
+    def export(self, ref: str, directory: Path, *, base_name: str) -> Exported:
+        """Write a PEFT directory."""
+        return export.export(self.context, ref, directory, base_name=base_name)
+
+    def verify(
+        self,
+        ref: str | None = None,
+        *,
+        deep: bool = False,
+        recompute: bool = False,
+        expect_head: str | None = None,
+    ) -> Verified:
+        """Check what is stored."""
+        return verify.verify(self.context, ref, deep=deep, recompute=recompute, expect_head=expect_head)
+
+    def create_token(self, principal: str, permissions: tuple[Permission, ...]) -> NewToken:
+        """Make a bearer token; its secret is shown once."""
+        return tokens.create(self.context, principal, permissions)
+
+    def revoke_token(self, token: str) -> None:
+        """Revoke a token by its id."""
+        tokens.revoke(self.context, token)

@@ -1,0 +1,119 @@
+"""Registering bases and adapters: blobs first, then every row of the change in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from registry.db import Change, blobs, evidence, files, manifests, names, statements, tensors
+from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
+from registry.service import resolve
+from registry.service.context import Context
+from registry.service.results import Added
+from schemas.canonical import JsonObject
+from schemas.names import check_name
+from schemas.publication import StatementManifest
+
+
+def add_base(
+    context: Context,
+    directory: Path,
+    name: str,
+    *,
+    store: bool = False,
+    level: Evidence = "content",
+    progress: Callable[[int], None] | None = None,
+    jobs: int = 1,
+) -> Added:
+    """Register a base directory. Its weights stay where they are unless `store` copies them."""
+    check_name(name)
+    with context.audited("base.add", {"name": name}):
+        reading = read_base(directory, evidence=level, progress=progress, jobs=jobs)
+    if store:
+        _store_files(context, directory, reading.files)
+
+    def work(change: Change) -> Added:
+        digest = reading.manifest.digest
+        created = manifests.put(change, reading.manifest)
+        _put_files(change, digest, reading)
+        evidence.put(change, digest, "evidence", level)
+        if store:
+            blobs.mark_present(change, [file.digests.digest for file in reading.files])
+        else:
+            tensors.put_base_files(change, digest, str(directory.absolute()), _base_files(directory, reading.files))
+        return _named(change, name, "base", digest, created, {})
+
+    return context.database.change("base.add", context.principal, work)
+
+
+def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> Added:
+    """Register an adapter directory against its base.
+
+    The same adapter under another slot, order or packaging is the one already held: only the name is new, if it is.
+    """
+    check_name(name)
+    with context.database.reading() as reader:
+        base = resolve.base_of(reader, base_ref)
+    with context.audited("adapter.add", {"name": name, "base": base.digest}):
+        reading = read_adapter(directory, base)
+    held = _held(context, reading)
+    if not held:
+        _store_files(context, directory, reading.files)
+
+    def work(change: Change) -> Added:
+        digest = reading.manifest.digest
+        created = manifests.put(change, reading.manifest)
+        if not held:
+            _put_files(change, digest, reading)
+            blobs.mark_present(change, [file.digests.digest for file in reading.files])
+        if created and reading.notes:
+            statements.put(change, _provenance(digest, reading, context.principal))
+        return _named(change, name, "adapter", digest, created, _json(reading.notes))
+
+    return context.database.change("adapter.add", context.principal, work)
+
+
+def _held(context: Context, reading: AdapterReading) -> bool:
+    """Whether manifest and bytes are here already, so that another packaging adds nothing."""
+    with context.database.reading() as reader:
+        known = manifests.find(reader, reading.manifest.digest) is not None
+        return known and resolve.all_held(context, reader, resolve.tensors_of(reading.manifest))
+
+
+def _store_files(context: Context, directory: Path, entries: tuple[FileReading, ...]) -> None:
+    for entry in entries:
+        context.store.put_file(directory / entry.path, expect=entry.digests.digest)
+
+
+def _put_files(change: Change, digest: str, reading: BaseReading | AdapterReading) -> None:
+    blobs.put(change, [entry.digests for entry in reading.files])
+    files.put(change, digest, [(entry.path, entry.digests.digest) for entry in reading.files])
+    tensors.put(
+        change,
+        [
+            tensors.Location(place.tensor, place.file, place.offset, place.length, place.dtype, place.shape)
+            for place in reading.locations
+        ],
+    )
+
+
+def _base_files(directory: Path, entries: tuple[FileReading, ...]) -> list[tensors.BaseFile]:
+    return [
+        tensors.BaseFile(
+            entry.path, entry.digests.digest, entry.digests.size, (directory / entry.path).stat().st_mtime_ns
+        )
+        for entry in entries
+    ]
+
+
+def _named(change: Change, name: str, kind: str, digest: str, created: bool, notes: JsonObject) -> Added:
+    assigned = names.assign(change, name, kind, digest)
+    return Added(digest=digest, kind=kind, name=name, version=assigned.version, created=created, notes=notes)
+
+
+def _provenance(digest: str, reading: AdapterReading, author: str) -> StatementManifest:
+    return StatementManifest(topic="provenance", subject=digest, body=dict(reading.notes), author=author, previous=None)
+
+
+def _json(notes: Mapping[str, Note]) -> JsonObject:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in notes.items()}

@@ -1,0 +1,131 @@
+"""Deciding on a composition spec and storing the decision, also when it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from registry.db import Change, Reader, manifests
+from registry.errors import DecisionRefusedError, NotAcknowledgedError, Problem
+from registry.service import resolve
+from registry.service.composer import ComposeOrder
+from registry.service.context import Context
+from registry.service.results import Admitted
+from schemas.adapter import AdapterManifest
+from schemas.base import BaseManifest
+from schemas.composition import AdmissionManifest, ResolvedMember, ResolvedSpec, in_identity_order
+from schemas.decision import Decision, Finding
+from schemas.digests import Digest
+from schemas.spec import CompositionSpec, choices, named_method
+from validators import RULES_VERSION, decide, explain
+
+
+@dataclass(frozen=True)
+class Question:
+    """A resolved spec, the adapters it names and the decision on it."""
+
+    spec: ResolvedSpec
+    adapters: dict[Digest, AdapterManifest]
+    decision: Decision
+
+    @property
+    def acknowledged(self) -> tuple[str, ...]:
+        """The conditional codes that the spec accepts by name."""
+        return tuple(sorted(_conditions(self.decision) & set(self.spec.acknowledge)))
+
+    @property
+    def proceeds(self) -> bool:
+        """Whether composition may start."""
+        return self.decision.outcome != "refused" and _conditions(self.decision) <= set(self.spec.acknowledge)
+
+    @property
+    def answer(self) -> Admitted:
+        """The answer before anything is stored."""
+        return Admitted(outcome=self.decision.outcome, decision=self.decision, acknowledged=self.acknowledged)
+
+
+def ask(context: Context, spec: CompositionSpec) -> Question:
+    """Resolve a spec and decide on it; nothing is stored."""
+    with context.database.reading() as reader:
+        base = resolve.base_of(reader, spec.base)
+        members, adapters = _members(reader, spec)
+        resolved = _resolved(spec, base.digest, members)
+        bases = {adapter.base: manifests.load(reader, adapter.base, BaseManifest) for adapter in adapters.values()}
+    return Question(resolved, adapters, decide(resolved, base, adapters, bases))
+
+
+def store(context: Context, question: Question) -> Admitted:
+    """Store the decision as an immutable admission."""
+    admission = AdmissionManifest(
+        spec=question.spec, rules=RULES_VERSION, decision=question.decision, acknowledged=question.acknowledged
+    )
+
+    def work(change: Change) -> None:
+        if manifests.put(change, admission):
+            change.note(admission.digest, {"outcome": question.decision.outcome})
+
+    context.database.change("composition.admit", context.principal, work)
+    return question.answer.model_copy(update={"admission": admission.digest})
+
+
+def require_proceeding(answer: Admitted) -> Admitted:
+    """Return an answer that proceeds.
+
+    Raises:
+        DecisionRefusedError: the decision refuses.
+        NotAcknowledgedError: it is conditional, and a condition is not acknowledged.
+    """
+    decision, admission = answer.decision, answer.admission or ""
+    if answer.outcome == "refused":
+        problems = [_problem(finding) for finding in decision.refusals]
+        raise DecisionRefusedError(*problems, admission=admission, decision=decision.document())
+    waiting = _conditions(decision) - set(answer.acknowledged)
+    if waiting:
+        problems = [_problem(finding) for finding in decision.findings if finding.code in waiting]
+        raise NotAcknowledgedError(*problems, admission=admission, decision=decision.document())
+    return answer
+
+
+def order_of(context: Context, reader: Reader, spec: ResolvedSpec) -> ComposeOrder:
+    """What the composer needs for an admitted spec: its adapters and where their tensors lie."""
+    adapters = {member.adapter: manifests.load(reader, member.adapter, AdapterManifest) for member in spec.members}
+    wanted = [ref for adapter in adapters.values() for ref in resolve.tensors_of(adapter)]
+    return ComposeOrder(spec, adapters, resolve.extents(context, reader, wanted))
+
+
+def _members(reader: Reader, spec: CompositionSpec) -> tuple[tuple[ResolvedMember, ...], dict[Digest, AdapterManifest]]:
+    named = [resolve.digest_of(reader, member.ref) for member in spec.members]
+    resolve.refuse_yanked(reader, named)
+    adapters = [resolve.adapter_of(reader, digest) for digest in named]
+    members = tuple(
+        ResolvedMember(adapter=adapter.digest, weight=member.weight)
+        for adapter, member in zip(adapters, spec.members, strict=True)
+    )
+    return members, {adapter.digest: adapter for adapter in adapters}
+
+
+def _resolved(spec: CompositionSpec, base: Digest, members: tuple[ResolvedMember, ...]) -> ResolvedSpec:
+    method, alias, space = named_method(spec)
+    return ResolvedSpec(
+        base=base,
+        lane=spec.lane,
+        members=in_identity_order(spec.lane, members),
+        method=method,
+        alias=alias,
+        space=space,
+        choices=choices(spec, method, space),
+        acknowledge=tuple(sorted(set(spec.acknowledge))),
+    )
+
+
+def _conditions(decision: Decision) -> set[str]:
+    return {finding.code for finding in decision.findings if finding.severity == "condition"}
+
+
+def _problem(finding: Finding) -> Problem:
+    return Problem(
+        code=finding.code,
+        path=finding.path,
+        expected=finding.expected,
+        observed=finding.observed,
+        hint=explain(finding.code).recovery,
+    )

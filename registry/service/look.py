@@ -1,0 +1,133 @@
+"""Reading: lists, one manifest, differences, lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from registry.db import Reader, files, lineage, manifests, records, statements
+from registry.db.rows import ManifestRow
+from registry.errors import NotFoundError, Problem
+from registry.service import resolve
+from registry.service.context import Context
+from registry.service.results import (
+    Difference,
+    FileEntry,
+    Lineage,
+    LineageLink,
+    LineageNode,
+    Listed,
+    Page,
+    Shown,
+)
+from schemas.canonical import JsonValue, canonical_bytes
+from schemas.digests import Digest
+from schemas.manifests import read_manifest
+
+
+def ls(context: Context, wanted: manifests.ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
+    """Manifests, newest first, a page at a time."""
+    with context.database.reading() as reader:
+        page = manifests.page(reader, wanted, after, limit)
+        return Page(items=tuple(_listed(reader, row) for row in page.items), next=page.next)
+
+
+def show(context: Context, ref: str) -> Shown:
+    """Everything known about one manifest, re-hashed on the way."""
+    with context.database.reading() as reader:
+        digest = resolve.digest_of(reader, ref)
+        row = _row(reader, digest)
+        measured = records.measurements(reader, digest)
+        ran = records.run_records(reader, digest)
+        return Shown(
+            digest=digest,
+            kind=row.kind,
+            refs=resolve.names_of(reader, digest),
+            manifest=read_manifest(row.kind, row.data, digest).document(),
+            files=_files(reader, digest),
+            measurement=measured[-1] if measured else None,
+            run_record=ran[-1] if ran else None,
+            statements=tuple(item.document() for item in statements.of(reader, digest)),
+        )
+
+
+def diff(context: Context, left: str, right: str) -> tuple[Difference, ...]:
+    """Field-by-field difference of two manifests."""
+    one, other = show(context, left).manifest, show(context, right).manifest
+    flat_one, flat_other = dict(_flatten(one)), dict(_flatten(other))
+    return tuple(
+        Difference(path=path, left=flat_one.get(path), right=flat_other.get(path))
+        for path in sorted(flat_one.keys() | flat_other.keys())
+        if flat_one.get(path) != flat_other.get(path)
+    )
+
+
+def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: bool = False) -> Lineage:
+    """Ancestors (`up`) or descendants (`down`); with `live` also the channels that serve it or what was made of it."""
+    with context.database.reading() as reader:
+        digest = resolve.digest_of(reader, ref)
+        walk = lineage.ancestors if direction == "up" else lineage.descendants
+        found = walk(reader, digest)
+        serving = lineage.live(reader, digest) if live else ()
+        return Lineage(
+            root=digest,
+            direction=direction,
+            nodes=tuple(
+                LineageNode(
+                    digest=node.digest,
+                    kind=node.kind,
+                    refs=resolve.names_of(reader, node.digest),
+                    depth=node.depth,
+                )
+                for node in found.nodes
+            ),
+            links=tuple(
+                LineageLink(child=edge.child, parent=edge.parent, role=edge.role, position=edge.position)
+                for edge in found.edges
+            ),
+            live=tuple(f"{row.channel}@g{row.number}" for row in serving),
+        )
+
+
+def _row(reader: Reader, digest: Digest) -> ManifestRow:
+    row = manifests.find(reader, digest)
+    if row is None:
+        problem = Problem(
+            code="MANIFEST_UNKNOWN",
+            expected="a stored manifest",
+            observed=digest,
+            hint="`registry ls` lists what is stored.",
+        )
+        raise NotFoundError(problem)
+    return row
+
+
+def _listed(reader: Reader, row: ManifestRow) -> Listed:
+    return Listed(
+        digest=row.digest,
+        kind=row.kind,
+        refs=resolve.names_of(reader, row.digest),
+        base=row.base,
+        family=row.family,
+        method=row.method,
+        outcome=row.outcome,
+    )
+
+
+def _files(reader: Reader, digest: Digest) -> tuple[FileEntry, ...]:
+    return tuple(
+        FileEntry(path=entry.path, blob=entry.blob, sha256=entry.sha256, size=entry.size)
+        for packaging in files.packagings(reader, digest)
+        for entry in packaging.files
+    )
+
+
+def _flatten(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flatten(item, f"{path}/{key}")
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _flatten(item, f"{path}/{index}")
+    else:
+        yield path, canonical_bytes(value).decode()

@@ -1,0 +1,171 @@
+"""Generations of a channel: publish appends one, rollback appends another that carries an earlier tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from registry.db import Change, Reader, channels, manifests
+from registry.errors import NotFoundError, Problem, UsageProblemError
+from registry.service import resolve
+from registry.service.context import Context
+from registry.service.results import Published
+from schemas.adapter import AdapterManifest
+from schemas.composition import CompositionManifest
+from schemas.digests import Digest
+from schemas.model import problems_of
+from schemas.names import check_name
+from schemas.publication import KvIdentity, PublicationManifest
+
+
+def publish(
+    context: Context, channel: str, refs: Sequence[str], *, expect: int | None = None, reason: str = "release"
+) -> Published:
+    """Append a generation that serves these artifacts, in this order, after checking their bytes.
+
+    Raises:
+        StaleHeadError: the channel's head is not `expect` (0: no generation yet).
+        DigestMismatchError: the bytes of an artifact are damaged; nothing is published.
+    """
+    check_name(channel)
+    if not refs:
+        raise UsageProblemError(_problem("NOTHING_TO_PUBLISH", "at least one reference", "none", "Name what to serve."))
+    with context.database.reading() as reader:
+        artifacts = tuple(resolve.digest_of(reader, ref) for ref in refs)
+        resolve.refuse_yanked(reader, artifacts)
+    _verify_bytes(context, artifacts)
+
+    def work(change: Change) -> Published:
+        return _append(change, channel, artifacts, reason, restored=None, expect=expect)
+
+    return context.database.change("channel.publish", context.principal, work)
+
+
+def rollback(
+    context: Context,
+    channel: str,
+    *,
+    to: int | None = None,
+    expect: int | None = None,
+    reason: str = "rollback",
+) -> Published:
+    """Append a generation with the tuple of an earlier one: by default the one before the head.
+
+    Stored bytes are pointed at again; nothing is unmerged (docs/concepts.md, "Rollback").
+    """
+    check_name(channel)
+    with context.database.reading() as reader:
+        artifacts = channels.at(reader, channel, _target(reader, channel, to)).artifacts
+    _verify_bytes(context, artifacts)
+
+    def work(change: Change) -> Published:
+        target = _target(change, channel, to)
+        restored = channels.at(change, channel, target).artifacts
+        return _append(change, channel, restored, reason, restored=target, expect=expect)
+
+    return context.database.change("channel.rollback", context.principal, work)
+
+
+def history(context: Context, channel: str, after: str | None = None, limit: int = 50) -> tuple[Published, ...]:
+    """Generations, newest first."""
+    check_name(channel)
+    with context.database.reading() as reader:
+        head = channels.head(reader, channel)
+        if head is None:
+            raise NotFoundError(_unknown(channel))
+        page = channels.history(reader, channel, after, limit)
+        return tuple(published(reader, row.publication, live=row.number == head.number) for row in page.items)
+
+
+def published(reader: Reader, digest: Digest, *, live: bool) -> Published:
+    """One generation as people see it."""
+    manifest = manifests.load(reader, digest, PublicationManifest)
+    return Published(
+        channel=manifest.channel,
+        generation=manifest.generation,
+        publication=digest,
+        artifacts=manifest.artifacts,
+        refs=tuple((resolve.names_of(reader, artifact) or (artifact,))[0] for artifact in manifest.artifacts),
+        previous=manifest.previous,
+        reason=manifest.reason,
+        restored=manifest.restored,
+        kv_identity=manifest.kv_identity,
+        live=live,
+    )
+
+
+def _append(
+    change: Change,
+    channel: str,
+    artifacts: tuple[Digest, ...],
+    reason: str,
+    *,
+    restored: int | None,
+    expect: int | None,
+) -> Published:
+    head = channels.head(change, channel)
+    number = 1 if head is None else head.number + 1
+    try:
+        publication = PublicationManifest(
+            channel=channel,
+            generation=number,
+            artifacts=artifacts,
+            previous=None if head is None else head.publication,
+            reason=reason,
+            restored=restored,
+            kv_identity=_kv_identity(change, channel, number, artifacts).digest,
+        )
+    except ValidationError as error:
+        raise UsageProblemError(*problems_of(error, "PUBLICATION_INVALID")) from error
+    channels.append(change, publication, expect)
+    return published(change, publication.digest, live=True)
+
+
+def _kv_identity(reader: Reader, channel: str, number: int, artifacts: tuple[Digest, ...]) -> KvIdentity:
+    """Every adapter and merge digest of the tuple is a weight transform of the one base below it."""
+    transforms: list[Digest] = []
+    bases: set[Digest] = set()
+    for digest in artifacts:
+        manifest = manifests.get(reader, digest)
+        if isinstance(manifest, CompositionManifest):
+            transforms += [digest, manifest.output]
+        else:
+            transforms.append(digest)
+        bases.add(resolve.adapter_of(reader, digest).base)
+    if len(bases) != 1:
+        hint = "Publish artifacts of different bases on channels of their own."
+        raise UsageProblemError(_problem("BASES_DIFFER", "one base", ", ".join(sorted(bases)), hint))
+    return KvIdentity(base=bases.pop(), weight_transforms=tuple(transforms), channel=channel, generation=number)
+
+
+def _verify_bytes(context: Context, artifacts: tuple[Digest, ...]) -> None:
+    """Re-hash every blob an artifact's tensors live in; a damaged or missing one stops the publication."""
+    with context.database.reading() as reader:
+        adapters: list[AdapterManifest] = [resolve.adapter_of(reader, digest) for digest in artifacts]
+        held = resolve.blobs_of(context, reader, [ref for item in adapters for ref in resolve.tensors_of(item)])
+    for blob in sorted(held):
+        context.store.verify(blob)
+
+
+def _target(reader: Reader, channel: str, to: int | None) -> int:
+    head = channels.head(reader, channel)
+    if head is None:
+        raise NotFoundError(_unknown(channel))
+    if to is not None:
+        if to >= head.number:
+            hint = "Name an earlier generation; `registry history` lists them."
+            raise UsageProblemError(_problem("NOT_AN_EARLIER_GENERATION", f"below g{head.number}", f"g{to}", hint))
+        return to
+    if head.number == 1:
+        hint = "The first generation has nothing before it; publish another artifact."
+        raise NotFoundError(_problem("NOTHING_TO_ROLL_BACK_TO", "a generation before g1", "none", hint))
+    return head.number - 1
+
+
+def _unknown(channel: str) -> Problem:
+    return _problem("CHANNEL_UNKNOWN", "a channel with a generation", channel, "Publish to it first.")
+
+
+def _problem(code: str, expected: str, observed: str, hint: str) -> Problem:
+    return Problem(code=code, expected=expected, observed=observed, hint=hint)

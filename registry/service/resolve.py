@@ -1,0 +1,124 @@
+"""From what people type to manifests and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from registry.db import Reader, manifests, names, refs, statements, tensors
+from registry.errors import NotFoundError, Problem, RefusedError, UsageProblemError
+from registry.service.composer import Extent
+from registry.service.context import Context
+from schemas.adapter import AdapterManifest
+from schemas.base import BaseManifest, TensorRef
+from schemas.composition import CompositionManifest
+from schemas.digests import Digest
+from schemas.names import parse_ref
+
+
+def digest_of(reader: Reader, ref: str) -> Digest:
+    """The digest a reference means."""
+    return refs.resolve(reader, parse_ref(ref))
+
+
+def names_of(reader: Reader, digest: Digest) -> tuple[str, ...]:
+    """Every `NAME@VERSION` of a digest."""
+    return tuple(f"{row.name}@{row.version}" for row in names.of(reader, digest))
+
+
+def base_of(reader: Reader, ref: str) -> BaseManifest:
+    """The base manifest a reference means."""
+    return manifests.load(reader, digest_of(reader, ref), BaseManifest)
+
+
+def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
+    """The adapter of a digest: itself, or the output of a composition.
+
+    Raises:
+        UsageProblemError: `NOT_AN_ADAPTER`.
+    """
+    manifest = manifests.get(reader, digest)
+    if isinstance(manifest, CompositionManifest):
+        return manifests.load(reader, manifest.output, AdapterManifest)
+    if isinstance(manifest, AdapterManifest):
+        return manifest
+    raise UsageProblemError(
+        Problem(
+            code="NOT_AN_ADAPTER",
+            expected="an adapter or a composition",
+            observed=f"{digest}, of kind {manifest.KIND}",
+            hint="Name an adapter; `registry ls adapters` lists them.",
+        )
+    )
+
+
+def refuse_yanked(reader: Reader, digests: Iterable[Digest]) -> None:
+    """Refuse what was yanked: it stays readable, but nothing new is built on it."""
+    yanked = sorted(statements.yanked(reader, digests))
+    if yanked:
+        raise RefusedError(
+            *(
+                Problem(
+                    code="YANKED",
+                    path=(digest,),
+                    expected="an artifact that is not yanked",
+                    observed=digest,
+                    hint="Use another version; `registry show` tells the reason of the yank.",
+                )
+                for digest in yanked
+            )
+        )
+
+
+def tensors_of(adapter: AdapterManifest) -> tuple[TensorRef, ...]:
+    """Every tensor of an adapter: factors with their extras, then full replacements."""
+    factors = [ref for factor in adapter.factors for ref in (factor.a, factor.b, *factor.extra.values())]
+    return (*factors, *(replacement.value for replacement in adapter.full_replacements))
+
+
+def places(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> dict[Digest, tensors.Location]:
+    """For each tensor one location whose blob the store holds.
+
+    Raises:
+        NotFoundError: `TENSOR_BYTES_MISSING`, one problem for each tensor without one.
+    """
+    digests = {ref.tensor for ref in wanted}
+    located = tensors.locations(reader, digests)
+    held = {
+        tensor: place
+        for tensor, known in located.items()
+        for place in [next((place for place in known if context.store.has(place.blob)), None)]
+        if place is not None
+    }
+    missing = sorted(digests - held.keys())
+    if missing:
+        raise NotFoundError(*(_missing(tensor) for tensor in missing))
+    return held
+
+
+def all_held(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> bool:
+    """Whether the store holds the bytes of every tensor."""
+    digests = {ref.tensor for ref in wanted}
+    located = tensors.locations(reader, digests)
+    return all(any(context.store.has(place.blob) for place in located.get(tensor, ())) for tensor in digests)
+
+
+def extents(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> dict[Digest, Extent]:
+    """Where the bytes of tensors lie on this machine."""
+    held = places(context, reader, wanted)
+    files = {blob: context.store.local_path(blob) for blob in {place.blob for place in held.values()}}
+    return {tensor: Extent(files[place.blob], place.offset, place.length) for tensor, place in held.items()}
+
+
+def blobs_of(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> frozenset[Digest]:
+    """The blobs that hold these tensors."""
+    return frozenset(place.blob for place in places(context, reader, wanted).values())
+
+
+def _missing(tensor: Digest) -> Problem:
+    return Problem(
+        code="TENSOR_BYTES_MISSING",
+        path=(tensor,),
+        expected="a blob in the store that holds this tensor",
+        observed="none",
+        hint="Restore the store from a backup or add the adapter's directory again.",
+    )

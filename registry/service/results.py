@@ -1,0 +1,174 @@
+"""What use cases return: frozen records that the command line prints and the web answers as they are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from schemas.canonical import JsonObject
+from schemas.decision import Decision, Outcome
+from schemas.digests import Digest
+from schemas.model import Record
+
+
+class Added(Record):
+    """A registered thing; `created` is false when the registry held it already, under whatever name or packaging."""
+
+    digest: Digest
+    kind: str
+    name: str
+    version: int
+    created: bool
+    notes: JsonObject
+
+    @property
+    def ref(self) -> str:
+        """`NAME@VERSION`."""
+        return f"{self.name}@{self.version}"
+
+
+class Listed(Record):
+    """One manifest in a list; list and show have the same shape for the fields they share."""
+
+    digest: Digest
+    kind: str
+    refs: tuple[str, ...]
+    base: Digest | None
+    family: str | None
+    method: str | None
+    outcome: str | None
+
+
+class Page(Record):
+    """A keyset page; `next` continues it."""
+
+    items: tuple[Listed, ...]
+    next: str | None
+
+
+class FileEntry(Record):
+    """One file of a packaging and the blob that holds it."""
+
+    path: str
+    blob: Digest
+    sha256: str
+    size: int
+
+
+class Shown(Record):
+    """Everything known about one manifest: the document, its names, files, measurement and statements."""
+
+    digest: Digest
+    kind: str
+    refs: tuple[str, ...]
+    manifest: JsonObject
+    files: tuple[FileEntry, ...]
+    measurement: JsonObject | None
+    run_record: JsonObject | None
+    statements: tuple[JsonObject, ...]
+
+
+class Difference(Record):
+    """One field in which two manifests differ; absent sides are null."""
+
+    path: str
+    left: str | None
+    right: str | None
+
+
+class Admitted(Record):
+    """The answer to a spec: the stored decision and, when it was admitted, what was composed.
+
+    `plan` is set for a plan only; a dry run has neither admission nor composition.
+    """
+
+    outcome: Outcome
+    decision: Decision
+    admission: Digest | None = None
+    acknowledged: tuple[str, ...] = ()
+    composition: Digest | None = None
+    output: Digest | None = None
+    name: str | None = None
+    version: int | None = None
+    created: bool = False
+    measurement: JsonObject | None = None
+    run_record: JsonObject | None = None
+    plan: JsonObject | None = None
+
+
+class Published(Record):
+    """One generation of a channel."""
+
+    channel: str
+    generation: int
+    publication: Digest
+    artifacts: tuple[Digest, ...]
+    refs: tuple[str, ...]
+    previous: Digest | None
+    reason: str
+    restored: int | None
+    kv_identity: Digest
+    live: bool
+
+
+class LineageNode(Record):
+    """One manifest of a lineage."""
+
+    digest: Digest
+    kind: str
+    refs: tuple[str, ...]
+    depth: int
+
+
+class LineageLink(Record):
+    """`child` was made from `parent` in this role."""
+
+    child: Digest
+    parent: Digest
+    role: str
+    position: int
+
+
+class Lineage(Record):
+    """Ancestors or descendants of one manifest, and the live channels that contain it."""
+
+    root: Digest
+    direction: Literal["up", "down"]
+    nodes: tuple[LineageNode, ...]
+    links: tuple[LineageLink, ...]
+    live: tuple[str, ...]
+
+
+class Exported(Record):
+    """A written directory."""
+
+    directory: str
+    artifact: Digest
+    adapter: Digest
+    files: tuple[FileEntry, ...]
+
+
+class Fault(Record):
+    """One thing `verify` found: what is wrong, with what, and how to repair it."""
+
+    code: str
+    subject: str
+    expected: str
+    observed: str
+    hint: str
+
+
+class Verified(Record):
+    """A verification: what was checked, what is wrong, and the audit head to keep elsewhere."""
+
+    manifests: int
+    blobs: int
+    tensors: int
+    audit_events: int
+    head: str | None
+    deep: bool
+    faults: tuple[Fault, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults

@@ -1,0 +1,183 @@
+"""Checking what is stored against what it should be: manifests, audit chain, blobs, tensors, recomputation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from registry.db import Reader, audit, blobs, lineage, manifests, tensors
+from registry.db.rows import ManifestRow
+from registry.db.verify import AuditFault, verify_audit
+from registry.errors import ProblemError
+from registry.service import resolve
+from registry.service.context import Context
+from registry.service.decide import order_of
+from registry.service.results import Fault, Verified
+from schemas.adapter import AdapterManifest
+from schemas.base import TensorRef
+from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.digests import Digest, TensorHasher
+from schemas.manifests import read_manifest
+
+PAGE = 500
+
+
+def verify(
+    context: Context,
+    ref: str | None = None,
+    *,
+    deep: bool = False,
+    recompute: bool = False,
+    expect_head: str | None = None,
+) -> Verified:
+    """Check everything, or one manifest with all its ancestors.
+
+    Manifests are re-hashed and the audit chain replayed; blobs are checked for presence and size, with `deep` re-hashed
+    together with every tensor and the referenced base files. `recompute` composes again and compares the output.
+    """
+    with context.database.reading() as reader:
+        rows = list(_rows(reader, ref))
+        faults = [fault for row in rows for fault in _manifest_faults(row)]
+        if ref is None:
+            faults += [_audit_fault(item) for item in verify_audit(reader, expect_head)]
+        broken = {fault.subject for fault in faults}
+        sound = [row for row in rows if row.digest not in broken]
+        adapters = [
+            manifests.load(reader, row.digest, AdapterManifest) for row in sound if row.kind == AdapterManifest.KIND
+        ]
+        named = _blobs(reader, adapters, whole=ref is None)
+        faults += [fault for blob in named for fault in _blob_faults(context, reader, blob, deep=deep)]
+        wanted = _tensors(adapters)
+        if deep:
+            faults += _tensor_faults(context, reader, wanted, {fault.subject for fault in faults})
+            faults += [fault for row in sound if row.kind == "base" for fault in _base_faults(reader, row.digest)]
+        if recompute:
+            compositions = [row.digest for row in sound if row.kind == CompositionManifest.KIND]
+            faults += [fault for digest in compositions for fault in _recompute(context, reader, digest)]
+        head = audit.head(reader)
+        return Verified(
+            manifests=len(rows),
+            blobs=len(named),
+            tensors=len(wanted) if deep else 0,
+            audit_events=head.sequence if head else 0,
+            head=head.hash if head else None,
+            deep=deep,
+            faults=tuple(faults),
+        )
+
+
+def _rows(reader: Reader, ref: str | None) -> Iterator[ManifestRow]:
+    if ref is None:
+        after: str | None = None
+        while True:
+            page = manifests.page(reader, manifests.ManifestFilter(), after, PAGE)
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+    for node in lineage.ancestors(reader, resolve.digest_of(reader, ref)).nodes:
+        row = manifests.find(reader, node.digest)
+        if row is not None:
+            yield row
+
+
+def _manifest_faults(row: ManifestRow) -> Iterator[Fault]:
+    try:
+        read_manifest(row.kind, row.data, row.digest)
+    except ProblemError as error:
+        yield from _faults(error, row.digest)
+
+
+def _blobs(reader: Reader, adapters: list[AdapterManifest], *, whole: bool) -> list[Digest]:
+    """Blobs to check: all that should be present, or those that hold the tensors of these adapters."""
+    if not whole:
+        located = tensors.locations(reader, _tensors(adapters))
+        return sorted({place.blob for places in located.values() for place in places})
+    found: list[Digest] = []
+    after: str | None = None
+    while True:
+        page = blobs.presence_page(reader, after, PAGE)
+        found += [row.blob for row in page.items]
+        after = page.next
+        if after is None:
+            return found
+
+
+def _blob_faults(context: Context, reader: Reader, blob: Digest, *, deep: bool) -> Iterator[Fault]:
+    try:
+        if deep:
+            context.store.verify(blob)
+            return
+        size = context.store.size(blob)
+    except ProblemError as error:
+        yield from _faults(error, blob)
+        return
+    row = blobs.find(reader, blob)
+    if row is not None and row.size != size:
+        yield _fault("BLOB_SIZE_MISMATCH", blob, str(row.size), str(size), "Restore the blob from a backup.")
+
+
+def _tensors(adapters: Iterable[AdapterManifest]) -> dict[Digest, TensorRef]:
+    return {ref.tensor: ref for adapter in adapters for ref in resolve.tensors_of(adapter)}
+
+
+def _tensor_faults(
+    context: Context, reader: Reader, wanted: dict[Digest, TensorRef], damaged: set[str]
+) -> Iterator[Fault]:
+    """Re-hash every tensor where it lies; those in an already named blob are not blamed again."""
+    located = tensors.locations(reader, wanted)
+    for tensor, ref in wanted.items():
+        places = [place for place in located.get(tensor, ()) if place.blob not in damaged]
+        if not located.get(tensor):
+            hint = "Add the adapter's directory again."
+            yield _fault("TENSOR_BYTES_MISSING", tensor, "a blob that holds it", "none", hint)
+        for place in places:
+            hasher = TensorHasher(ref.dtype, ref.shape)
+            hasher.update(context.store.read(place.blob, place.offset, place.length))
+            if (observed := hasher.finish()) != tensor:
+                hint = f"The location in {place.blob} is wrong; restore the database from a backup."
+                yield _fault("TENSOR_DIGEST_MISMATCH", tensor, tensor, observed, hint)
+
+
+def _base_faults(reader: Reader, base: Digest) -> Iterator[Fault]:
+    """Referenced base files: present and, by size and modification time, unchanged since they were hashed."""
+    for row in tensors.base_files(reader, base):
+        path = Path(row.directory) / row.path
+        try:
+            now = path.stat()
+        except OSError:
+            hint = "Bring the directory back or add the base again from where it is now."
+            yield _fault("BASE_BYTES_UNAVAILABLE", base, str(path), "no such file", hint)
+            continue
+        if (now.st_size, now.st_mtime_ns) != (row.size, row.mtime_ns):
+            hint = "Add the base again: its digest tells whether the content changed."
+            yield _fault("BASE_BYTES_CHANGED", base, f"{path} as hashed", "another size or time", hint)
+
+
+def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fault]:
+    composition = manifests.load(reader, digest, CompositionManifest)
+    admission = manifests.load(reader, composition.admission, AdmissionManifest)
+    try:
+        with tempfile.TemporaryDirectory(prefix="registry-verify-") as folder:
+            composed = context.composer.compose(order_of(context, reader, admission.spec), Path(folder))
+    except ProblemError as error:
+        yield from _faults(error, digest)
+        return
+    if composed.output.digest != composition.output:
+        hint = "Another torch build can round singular vectors differently; compare the deltas before you act."
+        yield _fault("RECOMPUTE_DIFFERS", digest, composition.output, composed.output.digest, hint)
+
+
+def _audit_fault(item: AuditFault) -> Fault:
+    hint = f"Compare change {item.change} with a backup; `registry verify --expect-head` needs a head kept elsewhere."
+    return _fault(item.code, f"{item.table} {item.key}", item.expected, item.observed, hint)
+
+
+def _faults(error: ProblemError, subject: str) -> Iterator[Fault]:
+    for problem in error.problems:
+        yield _fault(problem.code, subject, problem.expected, problem.observed, problem.hint)
+
+
+def _fault(code: str, subject: str, expected: str, observed: str, hint: str) -> Fault:
+    return Fault(code=code, subject=subject, expected=expected, observed=observed, hint=hint)

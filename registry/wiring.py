@@ -1,0 +1,72 @@
+"""Composition root: from settings to a context with database, store and composer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from registry.db import Database, check, migrate
+from registry.errors import Problem
+from registry.service.composer import Composed, ComposeOrder, Composer, Progress
+from registry.service.context import Context
+from registry.settings import Settings
+from registry.storage import open_store
+from schemas.canonical import JsonObject
+
+
+@dataclass(frozen=True)
+class LazyComposer:
+    """Loads the worker room, and torch with it, when the first composition comes."""
+
+    workers: int
+    memory_limit: int
+
+    def compose(self, order: ComposeOrder, folder: Path, progress: Progress | None = None) -> Composed:
+        """See `Composer`."""
+        return self._composer().compose(order, folder, progress)
+
+    def plan(self, order: ComposeOrder) -> JsonObject:
+        """See `Composer`."""
+        return self._composer().plan(order)
+
+    def _composer(self) -> Composer:
+        room = import_module("registry.worker.composer")
+        return cast(Composer, room.LocalComposer(self.workers, self.memory_limit))
+
+
+def initialise(settings: Settings) -> None:
+    """Create home, database and store, or bring them up to date; safe to repeat."""
+    settings.home_path.mkdir(parents=True, exist_ok=True)
+    migrate.upgrade(settings.database)
+    open_store(settings.store)
+
+
+@contextmanager
+def opened(settings: Settings, principal: str | None = None) -> Iterator[Context]:
+    """A context over an initialised registry; the database is closed at the end.
+
+    Raises:
+        UnavailableError: the schema is missing, older or newer than the program.
+    """
+    migrate.require(settings.database)
+    with Database(settings.database) as database:
+        yield Context(
+            database=database,
+            store=open_store(settings.store),
+            composer=LazyComposer(settings.workers, settings.memory_limit),
+            principal=principal or settings.principal,
+        )
+
+
+def current_schema(settings: Settings) -> str | None:
+    """The schema revision of the database; None before `registry init`."""
+    return migrate.current(settings.database)
+
+
+def check_database(settings: Settings) -> tuple[Problem, ...]:
+    """What is wrong with schema, guards or the database file."""
+    return check.check(settings.database)

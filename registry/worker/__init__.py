@@ -1,0 +1,1 @@
+"""Runs compositions: the only room that imports compose, and with it torch. Loaded when used."""

@@ -1,0 +1,117 @@
+"""The composer on this machine: manifests and extents in, an adapter manifest and its file out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import compose
+from compose.request import Role
+from registry.service.admit import OUTPUT_FILE
+from registry.service.composer import Composed, ComposeOrder, Extent, PlacedTensor, Progress
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, make_scale, sorted_factors
+from schemas.base import TensorRef
+from schemas.canonical import JsonObject
+from schemas.composition import ModuleRecord
+from schemas.digests import Digest
+
+
+@dataclass(frozen=True)
+class LocalComposer:
+    """Composes in worker processes of this machine, within a memory limit in bytes."""
+
+    workers: int
+    memory_limit: int
+
+    def compose(self, order: ComposeOrder, folder: Path, progress: Progress | None = None) -> Composed:
+        """Compute into `folder`; on failure nothing is left there."""
+        options = compose.Options(
+            workers=self.workers,
+            memory_limit=self.memory_limit,
+            progress=None if progress is None else lambda step: progress(step.done, step.total),
+        )
+        result = compose.compose(_request(order), folder / OUTPUT_FILE, options=options)
+        return Composed(
+            output=_output(order, result),
+            file=result.path,
+            tensors=tuple(_placed(item) for item in result.tensors),
+            modules=result.modules,
+            stochastic=result.stochastic,
+            measurement=result.ledger,
+            run_record=result.run_record,
+        )
+
+    def plan(self, order: ComposeOrder) -> JsonObject:
+        """Cost before work."""
+        options = compose.Options(workers=self.workers, memory_limit=self.memory_limit)
+        return asdict(compose.plan(_request(order), options))
+
+
+def _request(order: ComposeOrder) -> compose.ComposeRequest:
+    spec = order.spec
+    assert spec.space is not None, "an admitted spec declares its space"
+    return compose.ComposeRequest(
+        method=spec.method,
+        space=spec.space,
+        choices=spec.choices,
+        base=spec.base,
+        members=tuple(_member(order.adapters[member.adapter], member.weight, order.extents) for member in spec.members),
+    )
+
+
+def _member(adapter: AdapterManifest, weight: float, extents: Mapping[Digest, Extent]) -> compose.Member:
+    return compose.Member(
+        adapter=adapter.digest,
+        weight=weight,
+        factors=tuple(_factor(factor, extents) for factor in adapter.factors),
+        replacements=tuple(
+            compose.ReplacementSource(item.name, _source(item.value, extents)) for item in adapter.full_replacements
+        ),
+    )
+
+
+def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose.FactorSource:
+    return compose.FactorSource(
+        module=factor.module,
+        rank=factor.rank,
+        scale=factor.scale.value,
+        a=_source(factor.a, extents),
+        b=_source(factor.b, extents),
+    )
+
+
+def _source(ref: TensorRef, extents: Mapping[Digest, Extent]) -> compose.TensorSource:
+    extent = extents[ref.tensor]
+    return compose.TensorSource(extent.path, extent.offset, extent.length, ref.dtype, ref.shape)
+
+
+def _output(order: ComposeOrder, result: compose.ComposeResult) -> AdapterManifest:
+    """The composed adapter: every scale is inside the factors, so alpha = r and the rule gives 1."""
+    written = {(item.module, item.role): item.tensor for item in result.tensors}
+    factors = [_composed_factor(order.spec.base, record, written) for record in result.modules]
+    heads = sorted((module, ref) for (module, role), ref in written.items() if role == "full")
+    return AdapterManifest(
+        base=order.spec.base,
+        factors=sorted_factors(factors),
+        family="lora",
+        full_replacements=tuple(FullReplacement(name=name, value=ref) for name, ref in heads),
+    )
+
+
+def _composed_factor(
+    base: Digest, record: ModuleRecord, written: Mapping[tuple[str, Role], TensorRef]
+) -> FactorManifest:
+    return FactorManifest(
+        base=base,
+        module=record.module,
+        a=written[record.module, "lora_A"],
+        b=written[record.module, "lora_B"],
+        rank=record.output_rank,
+        scale=make_scale(float(record.output_rank), "alpha_over_r", record.output_rank),
+        source="lora",
+    )
+
+
+def _placed(item: compose.WrittenTensor) -> PlacedTensor:
+    return PlacedTensor(item.tensor.tensor, item.tensor.dtype, item.tensor.shape, item.offset, item.length)
