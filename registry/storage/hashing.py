@@ -75,7 +75,7 @@ def file_blocks(file: FileIO) -> Iterator[memoryview]:
             return
 
 
-def chunk_blocks(chunks: Iterable[bytes]) -> Iterator[memoryview]:
+def chunk_blocks(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
     """Chunks of any sizes gathered into blocks of 4 MiB, as views of two buffers that take turns."""
     buffers = _two_buffers()
     buffer, filled = next(buffers), 0

@@ -52,7 +52,7 @@ class BlobStore(ABC):
         return self._put(read_blocks(path), expect, progress)
 
     def put_stream(
-        self, chunks: Iterable[bytes], *, expect: Digest | None = None, limit: int | None = None
+        self, chunks: Iterable[bytes | memoryview], *, expect: Digest | None = None, limit: int | None = None
     ) -> BlobDigests:
         """Store chunks of any sizes, at most `limit` bytes together. What the iterator raises ends the put.
 
@@ -168,7 +168,7 @@ def _check(expected: Digest, observed: Digest) -> None:
         raise mismatch(expected, observed)
 
 
-def _at_most(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+def _at_most(chunks: Iterable[bytes | memoryview], limit: int) -> Iterator[bytes | memoryview]:
     size = 0
     for chunk in chunks:
         size += len(chunk)
