@@ -40,7 +40,7 @@ def parse_json(data: bytes) -> JsonValue:
 
     Raises:
         RefusedError: `JSON_INVALID` (syntax, UTF-8), `JSON_DUPLICATE_KEY`, `JSON_NOT_FINITE`, or `JSON_INTEGER` for one
-            that no double holds exactly.
+            beyond 2^53-1 that is not the spelling of a double.
     """
     try:
         value: JsonValue = json.loads(
@@ -79,14 +79,16 @@ def _finite(text: str) -> float:
 
 
 def _one_number(text: str) -> int | float:
-    # RFC 8785 writes every double below 1e21 without a fraction, so a longer integer is a double or means nothing.
+    # RFC 8785 writes every double below 1e21 as its shortest digits and zeros: a long integer is that or means nothing.
     if len(text) <= LONGEST_INTEGER:
         number = int(text)
         if abs(number) <= SAFE_INTEGER:
             return number
-        if int(float(number)) == number:
+        if canonical_bytes(float(number)) == text.encode():
             return float(number)
-    raise RefusedError(_problem("an integer that a double holds exactly", text[:120], code="JSON_INTEGER"))
+    raise RefusedError(
+        _problem("an integer within 2^53-1, or a double as RFC 8785 spells it", text[:120], code="JSON_INTEGER")
+    )
 
 
 def _no_constant(name: str) -> Never:
