@@ -4,5 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
+    "nf4": "oracles.variants.nf4",
     "dora": "oracles.variants.dora",
 }

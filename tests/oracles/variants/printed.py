@@ -2,6 +2,46 @@
 
 from tests.oracles.ledger import Row, rows
 
+NF4 = (
+    *rows(
+        "nf4",
+        "V 0x02B",
+        {
+            "codebook": "-1.0000000 -0.6961928 -0.5250731 -0.3949175 -0.2844414 -0.1847734 -0.0910500 0.0000000 "
+            "0.0795803 0.1609302 0.2461123 0.3379152 0.4407098 0.5626170 0.7229568 1.0000000"
+        },
+    ),
+    *rows(
+        "nf4",
+        "V 0x02C",
+        {
+            "absmax of the blocks": "1.00 0.50 0.75",
+            "codes": "0 2 7 14 11 6 13 0 8 11 4 15",
+            "packed bytes": "32 231 107 13 184 244",
+            "dequantised rows": "-1 -0.5250731 0 0.7229568 0.1689576 -0.045525 0.2813085 -0.5 0.059685225 0.2534364 "
+            "-0.21333105 0.75",
+            "swapped nibbles, first block": "-0.5250731 -1 0.7229568 0",
+        },
+    ),
+    *rows(
+        "nf4",
+        "V 0x02D",
+        {
+            "scale mean and absmax": "0.75 0.25",
+            "scale codes": "127 -127 0",
+            "reconstructed scales": "1 0.5 0.75",
+            "single scale bits a weight": "0.5",
+            "nested scale bits a weight": "0.126953125",
+            "bits a weight saved": "0.373046875",
+        },
+    ),
+    *rows(
+        "nf4",
+        "V 0x02E",
+        {"adapter scalars": "14", "logical moment bytes": "112", "paged snapshot": "56 112"},
+    ),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -26,4 +66,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = DORA
+ROWS: tuple[Row, ...] = NF4 + DORA
