@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from schemas.canonical import JsonObject, JsonValue, canonical_bytes, parse_canonical
+from schemas.canonical import JsonObject, JsonValue, canonical_bytes
 from schemas.digests import Digest, manifest_digest
-from schemas.errors import Problem, RefusedError
+from schemas.errors import DigestMismatchError, Problem, RefusedError
 
 NONE: Final = "none"
 NOT_VERIFIED: Final = "not_verified"
@@ -56,16 +56,31 @@ class Manifest(Record):
         """Read stored bytes back: ``parse(m.canonical()) == m``.
 
         Raises:
-            DigestMismatchError: the bytes are not in canonical form.
+            DigestMismatchError: `NOT_CANONICAL`; written another way or without fields that have defaults, the same
+                manifest would have a second digest.
             RefusedError: `MANIFEST_INVALID`, one problem a field.
         """
-        return validate(cls, parse_canonical(data))
+        manifest = _read(cls, data, "MANIFEST_INVALID")
+        if manifest.canonical() != data:
+            raise DigestMismatchError(
+                Problem(
+                    code="NOT_CANONICAL",
+                    expected="canonical bytes with every field present",
+                    observed="the same manifest written another way",
+                    hint="Restore the manifest from a backup.",
+                )
+            )
+        return manifest
 
 
 def validate(model: type[M], document: JsonValue, code: str = "MANIFEST_INVALID") -> M:
     """Validate a parsed document, turning pydantic's errors into located problems."""
+    return _read(model, canonical_bytes(document), code)
+
+
+def _read(model: type[M], data: bytes, code: str) -> M:
     try:
-        return model.model_validate_json(canonical_bytes(document))
+        return model.model_validate_json(data)
     except ValidationError as error:
         raise RefusedError(*problems_of(error, code)) from error
 
