@@ -53,8 +53,8 @@ FIELDS: Final[Mapping[str, FieldRule]] = {
     "rank_pattern": _READ,
     "target_modules": _READ,
     "use_rslora": _READ,
-    "peft_type": FieldRule("semantic", "another PEFT method", ("LORA",)),
-    "init_lora_weights": FieldRule("semantic", "an initializer that changes the base", SAFE_INITIALIZERS),
+    "peft_type": _READ,
+    "init_lora_weights": FieldRule("semantic", "base-changing initialization", SAFE_INITIALIZERS),
     "alora_invocation_tokens": FieldRule("semantic", "activated LoRA"),
     "arrow_config": FieldRule("semantic", "Arrow routing"),
     "bias": FieldRule("semantic", "trained biases", ("none",)),
@@ -108,10 +108,14 @@ def read_settings(document: JsonObject) -> LoraSettings:
     """The settings of an adapter_config.json.
 
     Raises:
-        RefusedError: `CONFIG_FIELD_UNKNOWN`, `FEATURE_UNSUPPORTED`, `CONFIG_FIELD_MISSING`, `CONFIG_FIELD_TYPE`,
+        RefusedError: `METHOD_UNSUPPORTED` alone; `CONFIG_FIELD_UNKNOWN`, `FEATURE_UNSUPPORTED`, `CONFIG_FIELD_MISSING`, `CONFIG_FIELD_TYPE`,
             `CONFIG_FIELD_VALUE`, `CONFIG_FIELD_CONFLICT`, `PATTERN_INVALID`, all at once.
     """
     fields = Fields(document, CONFIG)
+    if fields.text("peft_type") not in {"LORA", ""}:
+        hint = "Only LoRA and rank-stabilised LoRA are read; convert the adapter to one of them."
+        fields.refuse("METHOD_UNSUPPORTED", "peft_type", "LORA", document["peft_type"], hint)
+        refuse_all(fields.problems)
     _refuse_features(fields)
     rank = fields.integer("r")
     _check_rank(fields, "r", rank)
@@ -153,10 +157,8 @@ def _refuse_features(fields: Fields) -> None:
             hint = "The field may change the function and is not understood; it cannot be dropped."
             fields.refuse("CONFIG_FIELD_UNKNOWN", key, "a field of LoraConfig", value, hint)
         elif rule is not None and rule.feature and value and not _is_one_of(value, rule.neutral):
-            hint = f"{rule.feature} is not read yet; convert the adapter to a plain LoRA first."
+            hint = f"An adapter with {rule.feature} is not read yet; convert it to a plain LoRA first."
             fields.refuse("FEATURE_UNSUPPORTED", key, f"no {rule.feature}", value, hint)
-    if fields.document.get("peft_type") is None:
-        fields.refuse("CONFIG_FIELD_MISSING", "peft_type", "LORA", "no such field")
 
 
 def _is_one_of(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
