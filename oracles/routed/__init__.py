@@ -4,5 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
+    "routed_operator": "oracles.routed.routed_operator",
     "composition_merge": "oracles.routed.composition_merge",
 }

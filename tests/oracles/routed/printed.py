@@ -53,4 +53,39 @@ COMPOSITION_MERGE = (
     ),
 )
 
-ROWS: tuple[Row, ...] = COMPOSITION_MERGE
+ROUTED_OPERATOR = (
+    *rows(
+        "routed_operator",
+        "R 0x02D",
+        {
+            "coordinates a policy": "135",
+            "selected_top2 ids": "2 0 1",
+            "selected_top1 ids": "2 1 0",
+            "top-2 boundary margin": "0.85",
+            "materialized expert rows": "9 6 3",
+            "dense_soft gradients (135 coordinates)": "1e-08",
+            "selected_top2 gradients (135 coordinates)": "1e-08",
+            "selected_top1 gradients (135 coordinates)": "1e-08",
+            "saturated logits": "16.0 0.0 -16.0",
+            "first saturated gate": "0.999999887",
+            "second saturated gate": "1.13e-7",
+            "third saturated gate": "1.27e-14",
+            "weakest gradient of a saturated router": "5e-16",
+            "route fixed on expert 0 gives dZ = 0": "0",
+            "experts that receive a gradient": "True False",
+            "topJ equals dense": "0",
+        },
+    ),
+    *rows(
+        "routed_operator",
+        "R 0x02C",
+        {
+            "top-1 gives dZ = 0": "0",
+            "perturbations keep the support": "True",
+            "ties: logit descending, then candidate order": "1 2",
+        },
+    ),
+    *rows("routed_operator", "R 0x02A", {"row sums of dZ": "1e-16"}),
+)
+
+ROWS: tuple[Row, ...] = ROUTED_OPERATOR + COMPOSITION_MERGE
