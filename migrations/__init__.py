@@ -1,0 +1,1 @@
+"""The schema history, one for SQLite and PostgreSQL."""

@@ -1,0 +1,41 @@
+"""Which manifests a manifest was made from: the edges its own fields give."""
+
+from __future__ import annotations
+
+from registry.db.rows import EdgeRow
+from schemas.adapter import AdapterManifest
+from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember
+from schemas.digests import Digest
+from schemas.model import Manifest
+from schemas.publication import PublicationManifest
+
+
+def edges_of(manifest: Manifest) -> tuple[EdgeRow, ...]:
+    """The edges of one manifest.
+
+    A composition names its output, yet the output comes from the composition, so that edge points from output to
+    composition. A publication's previous generation is history, not ancestry.
+    """
+    digest = manifest.digest
+    if isinstance(manifest, AdapterManifest):
+        return (_edge(digest, manifest.base, "base"),)
+    if isinstance(manifest, AdmissionManifest):
+        return (_edge(digest, manifest.spec.base, "base"), *_members(digest, manifest.spec.members))
+    if isinstance(manifest, CompositionManifest):
+        return (
+            _edge(digest, manifest.admission, "admission"),
+            _edge(digest, manifest.base, "base"),
+            *_members(digest, manifest.members),
+            _edge(manifest.output, digest, "output"),
+        )
+    if isinstance(manifest, PublicationManifest):
+        return tuple(_edge(digest, artifact, "artifact", i) for i, artifact in enumerate(manifest.artifacts))
+    return ()
+
+
+def _members(child: Digest, members: tuple[ResolvedMember, ...]) -> tuple[EdgeRow, ...]:
+    return tuple(_edge(child, member.adapter, "member", i) for i, member in enumerate(members))
+
+
+def _edge(child: Digest, parent: Digest, role: str, position: int = 0) -> EdgeRow:
+    return EdgeRow(child=child, parent=parent, role=role, position=position)

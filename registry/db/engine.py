@@ -1,0 +1,89 @@
+"""Engines: how each database is opened and how its transactions begin."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import ConnectionPoolEntry
+
+WAIT_S: Final = 5.0
+"""How long one statement waits for a lock before the change is tried again as a whole."""
+_BEGIN: Final = "registry_begin"
+_PRAGMAS: Final = (
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA recursive_triggers = ON",  # REPLACE then fires the delete guards
+    "PRAGMA synchronous = FULL",
+)
+
+
+def open_engine(url: str, *, create: bool = False) -> Engine:
+    """An engine for a database URL; `create` lets SQLite make a missing file, and puts it into WAL mode."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(parsed, create)
+    options = f"-c lock_timeout={int(WAIT_S * 1000)}"
+    return create_engine(
+        parsed,
+        pool_size=8,
+        max_overflow=32,
+        pool_pre_ping=True,
+        connect_args={"options": options, "connect_timeout": 10},
+    )
+
+
+def writing(engine: Engine) -> Engine:
+    """The same pool, for transactions that write; SQLite takes its write lock at once, so nothing read goes stale."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+    return engine.execution_options(isolation_level="READ COMMITTED")
+
+
+def snapshot(engine: Engine) -> Engine:
+    """The same pool, for transactions that see one state and cannot write."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(**{_BEGIN: "BEGIN"})
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of a SQLite URL; None for another database."""
+    parsed = make_url(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def _sqlite(url: URL, create: bool) -> Engine:
+    path = Path(url.database or "").absolute()
+    name = f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}"
+
+    def connect() -> sqlite3.Connection:
+        # autocommit mode: the driver begins nothing by itself, the "begin" event below does
+        connection = sqlite3.connect(name, uri=True, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        connection.text_factory = _text
+        return connection
+
+    engine = create_engine(url, creator=connect, pool_size=8, max_overflow=32)
+    pragmas = (*_PRAGMAS, "PRAGMA journal_mode = WAL") if create else _PRAGMAS
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        for pragma in pragmas:
+            connection.execute(pragma).close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        options: dict[str, Any] = dict(connection.get_execution_options())
+        statement = options.get(_BEGIN, "BEGIN IMMEDIATE")
+        connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if statement == 'BEGIN' else 'OFF'}")
+        connection.exec_driver_sql(statement)
+
+    return engine
+
+
+def _text(data: bytes) -> str:
+    # a damaged cell must still be readable, or `verify` could not name it
+    return data.decode("utf-8", "surrogateescape")

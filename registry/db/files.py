@@ -1,0 +1,58 @@
+"""Packagings: which files a manifest came in. Another set of files never renames it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from sqlalchemy import select
+
+from registry.db.rows import BlobRow, FileRow
+from registry.db.session import Change, Reader
+from schemas.canonical import canonical_bytes
+from schemas.digests import Digest, Sha256, manifest_digest
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file: where it stood in the directory, and its content."""
+
+    path: str
+    blob: Digest
+    sha256: Sha256
+    size: int
+
+
+@dataclass(frozen=True)
+class Packaging:
+    """One set of files, by path."""
+
+    digest: Digest
+    created: str
+    files: tuple[FileEntry, ...]
+
+
+def put(change: Change, manifest: Digest, entries: Sequence[tuple[str, Digest]]) -> bool:
+    """Record a set of files (path, blob) of a manifest; False when this set was known."""
+    packaging = manifest_digest("packaging", canonical_bytes(dict(entries)))
+    rows = [
+        FileRow(manifest=manifest, packaging=packaging, path=path, blob=blob, created=change.now)
+        for path, blob in entries
+    ]
+    return bool(change.ensure(rows))
+
+
+def packagings(reader: Reader, manifest: Digest) -> tuple[Packaging, ...]:
+    """Every set of files of a manifest, oldest first."""
+    statement = (
+        select(FileRow.created, FileRow.packaging, FileRow.path, BlobRow.digest, BlobRow.sha256, BlobRow.size)
+        .join(BlobRow, BlobRow.digest == FileRow.blob)
+        .where(FileRow.manifest == manifest)
+        .order_by(FileRow.created, FileRow.packaging, FileRow.path)
+    )
+    rows = reader.session.execute(statement).all()
+    return tuple(
+        Packaging(digest, created, tuple(FileEntry(*row[2:]) for row in group))
+        for (created, digest), group in groupby(rows, key=lambda row: (row[0], row[1]))
+    )

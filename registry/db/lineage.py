@@ -1,0 +1,119 @@
+"""Lineage: who came from whom. The database walks the edges; the cost follows the answer, not the registry."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sqlalchemy import CTE, Select, exists, literal, select
+from sqlalchemy.orm import InstrumentedAttribute, aliased
+
+from registry.db.problems import found
+from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
+from registry.db.session import Reader
+from schemas.digests import Digest
+
+Direction = Literal["up", "down"]
+LIMIT: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """A manifest in a lineage; `depth` is the fewest steps from the root."""
+
+    digest: Digest
+    kind: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The root, everything reached from it (nearest first), and the edges between them.
+
+    `truncated` says that more was reached than the limit allows.
+    """
+
+    root: Digest
+    direction: Direction
+    nodes: tuple[Node, ...]
+    edges: tuple[EdgeRow, ...]
+    truncated: bool
+
+
+def ancestors(reader: Reader, digest: Digest, limit: int = LIMIT) -> Lineage:
+    """What a manifest was made from, directly and indirectly. Raises NotFoundError `MANIFEST_UNKNOWN`."""
+    return _lineage(reader, digest, "up", limit)
+
+
+def descendants(reader: Reader, digest: Digest, limit: int = LIMIT) -> Lineage:
+    """What was made from a manifest, directly and indirectly. Raises NotFoundError `MANIFEST_UNKNOWN`."""
+    return _lineage(reader, digest, "down", limit)
+
+
+def live(reader: Reader, digest: Digest) -> tuple[GenerationRow, ...]:
+    """The live generations that contain a manifest or anything made from it, by channel."""
+    reached, newer = _reached(digest, "down"), aliased(GenerationRow)
+    replaced = exists().where(newer.channel == GenerationRow.channel, newer.number > GenerationRow.number)
+    part = GenerationArtifactRow
+    statement = (
+        select(GenerationRow)
+        .join(part, (part.channel == GenerationRow.channel) & (part.number == GenerationRow.number))
+        .join(reached, reached.c.digest == part.artifact)
+        .where(~replaced)
+    )
+    rows = {row.channel: row for row in reader.all(statement)}
+    return tuple(rows[channel] for channel in sorted(rows))
+
+
+def reached_statement(digest: Digest, direction: Direction, limit: int) -> Select[str, str]:
+    """Digest and kind of the root and everything reached, at most `limit + 1` rows."""
+    reached = _reached(digest, direction)
+    return (select(ManifestRow.digest, ManifestRow.kind).join(reached, reached.c.digest == ManifestRow.digest)).limit(
+        limit + 1
+    )
+
+
+def _reached(digest: Digest, direction: Direction) -> CTE:
+    here, there = _ends(direction)
+    reached = select(literal(digest).label("digest")).cte("reached", recursive=True)
+    # UNION, not UNION ALL: each manifest is visited once, whatever the number of paths (or a cycle)
+    return reached.union(select(there).join(reached, here == reached.c.digest))
+
+
+def _ends(direction: Direction) -> tuple[InstrumentedAttribute[str], InstrumentedAttribute[str]]:
+    return (EdgeRow.child, EdgeRow.parent) if direction == "up" else (EdgeRow.parent, EdgeRow.child)
+
+
+def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -> Lineage:
+    rows = reader.session.execute(reached_statement(digest, direction, limit)).all()
+    kinds: dict[str, str] = {row[0]: row[1] for row in rows}
+    found(kinds.get(digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", "List what is registered with `registry ls`.")
+    truncated = len(kinds) > limit
+    here, there = _ends(direction)
+    edges = [edge for edge in reader.chosen(select(EdgeRow), here, kinds) if getattr(edge, there.key) in kinds]
+    depths = _depths(digest, [(getattr(edge, here.key), getattr(edge, there.key)) for edge in edges])
+    order = sorted(depths, key=lambda item: (depths[item], item))
+    return Lineage(
+        root=digest,
+        direction=direction,
+        nodes=tuple(Node(item, kinds[item], depths[item]) for item in order),
+        edges=tuple(sorted(edges, key=lambda edge: (edge.child, edge.role, edge.position, edge.parent))),
+        truncated=truncated,
+    )
+
+
+def _depths(root: Digest, steps: Iterable[tuple[Digest, Digest]]) -> dict[Digest, int]:
+    """Fewest steps from the root to each manifest, breadth first."""
+    following: dict[Digest, list[Digest]] = {}
+    for here, there in steps:
+        following.setdefault(here, []).append(there)
+    depths, queue = {root: 0}, deque([root])
+    while queue:
+        here = queue.popleft()
+        for there in following.get(here, ()):
+            if there not in depths:
+                depths[there] = depths[here] + 1
+                queue.append(there)
+    return depths

@@ -1,0 +1,136 @@
+"""Manifests: exact bytes in, exact bytes out, and the columns to search by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict, TypeVar
+
+from sqlalchemy import Select, exists, select
+from sqlalchemy.orm import aliased
+
+from registry.db import paging
+from registry.db.edges import edges_of
+from registry.db.paging import Page
+from registry.db.problems import found
+from registry.db.rows import LabelRow, ManifestRow
+from registry.db.session import Change, Reader
+from registry.errors import Problem, UsageProblemError
+from schemas.adapter import AdapterManifest
+from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.digests import Digest
+from schemas.manifests import read_manifest
+from schemas.model import Manifest
+
+M = TypeVar("M", bound=Manifest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestFilter:
+    """What a list shows; None is no restriction. `label` is a key and the value it must have now."""
+
+    kind: str | None = None
+    base: Digest | None = None
+    family: str | None = None
+    method: str | None = None
+    outcome: str | None = None
+    label: tuple[str, str] | None = None
+
+
+class _Columns(TypedDict, total=False):
+    base: str | None
+    family: str | None
+    method: str | None
+    outcome: str | None
+
+
+def put(change: Change, manifest: Manifest) -> bool:
+    """Store a manifest and its edges; False when it was there. Everything it names must be stored before.
+
+    (An output adapter is stored before the composition that made it.)
+    """
+    row = ManifestRow(
+        digest=manifest.digest,
+        kind=manifest.KIND,
+        data=manifest.canonical(),
+        created=change.now,
+        **_columns(manifest),
+    )
+    created = bool(change.ensure([row]))
+    if created:
+        change.append(*edges_of(manifest))
+    return created
+
+
+def find(reader: Reader, digest: Digest) -> ManifestRow | None:
+    """The row of a manifest."""
+    return reader.one(select(ManifestRow).where(ManifestRow.digest == digest))
+
+
+def get(reader: Reader, digest: Digest) -> Manifest:
+    """A manifest by digest, its bytes hashed again.
+
+    Raises:
+        NotFoundError: `MANIFEST_UNKNOWN`.
+        DigestMismatchError: `MANIFEST_DIGEST_MISMATCH`.
+    """
+    hint = "List what is registered with `registry ls`."
+    row = found(find(reader, digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", hint)
+    return read_manifest(row.kind, row.data, digest)
+
+
+def load(reader: Reader, digest: Digest, model: type[M]) -> M:
+    """A manifest of a known kind.
+
+    Raises:
+        UsageProblemError: `KIND_UNEXPECTED` when it is of another kind; and the errors of `get`.
+    """
+    manifest = get(reader, digest)
+    if not isinstance(manifest, model):
+        raise UsageProblemError(
+            Problem(
+                code="KIND_UNEXPECTED",
+                expected=f"the digest of a manifest of kind {model.KIND}",
+                observed=f"{digest} of kind {manifest.KIND}",
+                hint=f"Name something of kind {model.KIND}.",
+            )
+        )
+    return manifest
+
+
+def candidates(reader: Reader, prefix: str, limit: int = 20) -> tuple[ManifestRow, ...]:
+    """Manifests whose digest begins with `prefix` (`blake3:` and some digits), by digest."""
+    # "g" sorts right after the hexadecimal digits
+    inside = ManifestRow.digest.between(prefix, prefix + "g")
+    return reader.all(select(ManifestRow).where(inside).order_by(ManifestRow.digest).limit(limit))
+
+
+def page(reader: Reader, chosen: ManifestFilter, after: str | None = None, limit: int = 50) -> Page[ManifestRow]:
+    """One page of manifests, newest first."""
+    statement = select(ManifestRow)
+    for column in ("kind", "base", "family", "method", "outcome"):
+        value = getattr(chosen, column)
+        if value is not None:
+            statement = statement.where(getattr(ManifestRow, column) == value)
+    if chosen.label is not None:
+        statement = _labelled(statement, *chosen.label)
+    return paging.page(reader, statement, (ManifestRow.created, ManifestRow.digest), after, limit, newest_first=True)
+
+
+def _labelled(statement: Select[ManifestRow], key: str, value: str) -> Select[ManifestRow]:
+    newer = aliased(LabelRow)
+    replaced = exists().where(
+        newer.subject == LabelRow.subject, newer.key == LabelRow.key, newer.sequence > LabelRow.sequence
+    )
+    current = select(LabelRow.subject).where(LabelRow.key == key, LabelRow.value == value, ~replaced)
+    return statement.where(ManifestRow.digest.in_(current))
+
+
+def _columns(manifest: Manifest) -> _Columns:
+    if isinstance(manifest, AdapterManifest):
+        return {"base": manifest.base, "family": manifest.family}
+    if isinstance(manifest, AdmissionManifest):
+        spec = manifest.spec
+        return {"base": spec.base, "method": spec.method, "outcome": manifest.decision.outcome}
+    if isinstance(manifest, CompositionManifest):
+        return {"base": manifest.base, "method": manifest.method}
+    return {}

@@ -1,0 +1,112 @@
+"""The schema's history: create, upgrade, and refuse to work on another one than the program's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from registry.db import engine as engines
+from registry.db import guards
+from registry.db.failures import classify
+from registry.errors import Problem, UnavailableError
+
+_UPGRADE_LOCK: Final = 0x6164_6170_7465_7222
+MISSING: Final = "SCHEMA_MISSING"
+OLDER: Final = "SCHEMA_OLDER"
+NEWER: Final = "SCHEMA_NEWER"
+
+
+def head() -> str:
+    """The revision this program works on."""
+    return str(_scripts().get_current_head())
+
+
+def current(url: str) -> str | None:
+    """The revision of a database; None when there is none yet."""
+    path = engines.sqlite_path(url)
+    if path is not None and not path.exists():
+        return None
+    with _connected(url) as connection:
+        return revision(connection)
+
+
+def require(url: str) -> None:
+    """Pass when the schema is the program's own.
+
+    Raises:
+        UnavailableError: `SCHEMA_MISSING`, `SCHEMA_OLDER`, `SCHEMA_NEWER`.
+    """
+    problem = schema_problem(current(url))
+    if problem is not None:
+        raise UnavailableError(problem)
+
+
+def upgrade(url: str) -> None:
+    """Create the schema or bring it to this program's revision, and put the guards in place: one transaction.
+
+    Interrupted at any moment, the database is as it was before. On SQLite a missing file is created, in WAL mode.
+
+    Raises:
+        UnavailableError: `SCHEMA_NEWER`; or the database is busy or away.
+    """
+    with _connected(url, create=True) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+        problem = schema_problem(revision(connection))
+        if problem is not None and problem.code == NEWER:
+            raise UnavailableError(problem)
+        guards.remove(connection)
+        command.upgrade(config(connection), "head")
+        guards.install(connection)
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision stored in a database."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def schema_problem(found: str | None) -> Problem | None:
+    """What is wrong with a revision, in words; None when it is the program's own."""
+    if found == head():
+        return None
+    if found is None:
+        return _problem(MISSING, "no schema", "Run `registry init`.")
+    if any(script.revision == found for script in _scripts().walk_revisions()):
+        return _problem(OLDER, f"the older revision {found}", "Run `registry db upgrade`.")
+    return _problem(NEWER, f"the newer revision {found}", "Upgrade the program; it must not touch a newer schema.")
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's settings: where the scripts are, and the connection they run on."""
+    settings = Config(attributes={"connection": connection})
+    settings.set_main_option("script_location", str(files("migrations")))
+    return settings
+
+
+@contextmanager
+def _connected(url: str, *, create: bool = False) -> Iterator[Connection]:
+    engine = engines.open_engine(url, create=create)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise classify(error).as_error() from error
+    finally:
+        engine.dispose()
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(config())
+
+
+def _problem(code: str, observed: str, hint: str) -> Problem:
+    return Problem(code=code, expected=f"schema revision {head()}", observed=observed, hint=hint)

@@ -1,0 +1,123 @@
+"""Names and versions: one namespace over all kinds, numbers given by the database and never reused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import exists, select
+
+from registry.db import paging, purges
+from registry.db.paging import Page
+from registry.db.problems import found, purged
+from registry.db.rows import NameRow, NameVersionRow, PurgeEventRow
+from registry.db.session import Change, Reader
+from registry.errors import ConflictError, Problem
+from schemas.digests import Digest
+
+_PURGED = exists().where(PurgeEventRow.subject == NameVersionRow.digest)
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The version a manifest has under a name, and whether it is new."""
+
+    version: int
+    created: bool
+
+
+def assign(change: Change, name: str, kind: str, digest: Digest, version: int | None = None) -> Assigned:
+    """Give a stored manifest a version: the next one, or the one asked for; the same digest again keeps its own.
+
+    Raises:
+        ConflictError: `NAME_TAKEN_BY_KIND`, `VERSION_TAKEN`, `DIGEST_HAS_VERSION`.
+        PurgedError: `MANIFEST_PURGED`, `NAME_PURGED`, `VERSION_PURGED`.
+    """
+    if purges.find(change, digest) is not None:
+        raise purged("MANIFEST_PURGED", digest)
+    _claim(change, name, kind)
+    same = change.one(select(NameVersionRow).where(NameVersionRow.name == name, NameVersionRow.digest == digest))
+    if same is not None:
+        return _again(same, version)
+    number = version or change.next(NameVersionRow.version, NameVersionRow.name == name)
+    _refuse_taken(change, name, number, digest)
+    change.append(NameVersionRow(name=name, version=number, kind=kind, digest=digest, created=change.now))
+    return Assigned(number, created=True)
+
+
+def newest(reader: Reader, name: str) -> NameVersionRow:
+    """The highest version that was not purged. Raises NotFoundError `NAME_UNKNOWN`, PurgedError `NAME_PURGED`."""
+    mine = select(NameVersionRow).where(NameVersionRow.name == name).order_by(NameVersionRow.version.desc()).limit(1)
+    row = reader.one(mine.where(~_PURGED))
+    if row is None and _known(reader, name):
+        raise purged("NAME_PURGED", name)
+    return found(row, "NAME_UNKNOWN", f"a name {name}", "List the names with `registry ls`.")
+
+
+def at(reader: Reader, name: str, version: int) -> NameVersionRow:
+    """One version of a name. Raises NotFoundError `NAME_UNKNOWN`, `VERSION_UNKNOWN`, PurgedError `VERSION_PURGED`."""
+    row = _version(reader, name, version)
+    if row is None and not _known(reader, name):
+        found(None, "NAME_UNKNOWN", f"a name {name}", "List the names with `registry ls`.")
+    row = found(row, "VERSION_UNKNOWN", f"{name}@{version}", f"See the versions with `registry ls {name}`.")
+    if purges.find(reader, row.digest) is not None:
+        raise purged("VERSION_PURGED", f"{name}@{version}")
+    return row
+
+
+def of(reader: Reader, digest: Digest) -> tuple[NameVersionRow, ...]:
+    """Every name and version of a manifest, by name."""
+    mine = select(NameVersionRow).where(NameVersionRow.digest == digest)
+    return reader.all(mine.order_by(NameVersionRow.name, NameVersionRow.version))
+
+
+def versions(reader: Reader, name: str, after: str | None = None, limit: int = 50) -> Page[NameVersionRow]:
+    """One page of a name's versions, newest first, purged ones too."""
+    mine = select(NameVersionRow).where(NameVersionRow.name == name)
+    return paging.page(reader, mine, (NameVersionRow.version,), after, limit, newest_first=True)
+
+
+def page(reader: Reader, kind: str | None = None, after: str | None = None, limit: int = 50) -> Page[NameRow]:
+    """One page of names in order."""
+    statement = select(NameRow) if kind is None else select(NameRow).where(NameRow.kind == kind)
+    return paging.page(reader, statement, (NameRow.name,), after, limit)
+
+
+def _claim(change: Change, name: str, kind: str) -> None:
+    row = change.one(select(NameRow).where(NameRow.name == name))
+    if row is None:
+        change.append(NameRow(name=name, kind=kind, created=change.now))
+    elif row.kind != kind:
+        raise _conflict(
+            "NAME_TAKEN_BY_KIND", f"a name of kind {kind}", f"{name} of kind {row.kind}", "Choose another name."
+        )
+    elif not change.all(select(NameVersionRow.version).where(NameVersionRow.name == name, ~_PURGED).limit(1)):
+        raise purged("NAME_PURGED", name)
+
+
+def _again(row: NameVersionRow, version: int | None) -> Assigned:
+    if version not in (None, row.version):
+        place, hint = f"{row.digest} at {row.name}@{row.version}", "Use the version it has, or ask for none."
+        raise _conflict("DIGEST_HAS_VERSION", f"{row.digest} at {row.name}@{version}", place, hint)
+    return Assigned(row.version, created=False)
+
+
+def _refuse_taken(change: Change, name: str, version: int, digest: Digest) -> None:
+    taken = _version(change, name, version)
+    if taken is None:
+        return
+    if purges.find(change, taken.digest) is not None:
+        raise purged("VERSION_PURGED", f"{name}@{version}")
+    hint = "Ask for another version, or for none to get the next."
+    raise _conflict("VERSION_TAKEN", f"{digest} at {name}@{version}", taken.digest, hint)
+
+
+def _version(reader: Reader, name: str, version: int) -> NameVersionRow | None:
+    return reader.one(select(NameVersionRow).where(NameVersionRow.name == name, NameVersionRow.version == version))
+
+
+def _known(reader: Reader, name: str) -> bool:
+    return reader.one(select(NameRow.name).where(NameRow.name == name)) is not None
+
+
+def _conflict(code: str, expected: str, observed: str, hint: str) -> ConflictError:
+    return ConflictError(Problem(code=code, expected=expected, observed=observed, hint=hint))

@@ -1,0 +1,128 @@
+"""What repositories work with: a `Reader` over one snapshot, a `Change` over one write transaction."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, insert, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from registry.db import audit
+from registry.db.rows import AppendOnlyRow, Row
+from registry.db.rows.core import table_of
+from schemas.canonical import JsonObject
+
+T = TypeVar("T")
+R = TypeVar("R", bound=AppendOnlyRow)
+BATCH: Final = 400
+"""Keys looked up by one statement."""
+
+
+def utc_now() -> datetime:
+    """The present."""
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime) -> str:
+    """ISO 8601 in UTC, always with microseconds, so that text order is time order."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """The items in lists of at most `size`."""
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+class Reader:
+    """One consistent state of the database. `now` is fixed when the transaction begins."""
+
+    def __init__(self, session: Session, moment: datetime) -> None:
+        self.session = session
+        self.now = stamp(moment)
+
+    def one(self, statement: Select[T]) -> T | None:
+        """The only result, or None."""
+        return self.session.scalars(statement).one_or_none()
+
+    def all(self, statement: Select[T]) -> tuple[T, ...]:
+        """Every result."""
+        return tuple(self.session.scalars(statement))
+
+    def chosen(self, statement: Select[T], column: SQLColumnExpression[Any], keys: Iterable[Any]) -> Iterator[T]:
+        """Results whose `column` is one of many keys, looked up in batches."""
+        for batch in batches(dict.fromkeys(keys)):
+            yield from self.session.scalars(statement.where(column.in_(batch)))
+
+
+class Change(Reader):
+    """One write transaction: everything in it is committed together with its audit event, or not at all."""
+
+    def __init__(self, session: Session, moment: datetime, principal: str) -> None:
+        super().__init__(session, moment)
+        self.principal = principal
+        # the time in front keeps the rows of a change together in every index by change
+        self.change_id = f"{int(moment.timestamp() * 1_000_000):014x}{secrets.token_hex(9)}"
+        self._written: list[audit.RowMark] = []
+        self._subject: str | None = None
+        self._detail: JsonObject = {}
+        self._noted = False
+
+    def note(self, subject: str | None, detail: JsonObject | None = None) -> None:
+        """What the audit event says beside its rows; noting makes an event even where no row was appended."""
+        self._subject, self._detail, self._noted = subject, dict(detail or {}), True
+
+    def append(self, *rows: AppendOnlyRow) -> None:
+        """Write rows, in the order given; a taken key undoes this run of the change, and it runs again."""
+        for kind in dict.fromkeys(type(row) for row in rows):
+            table = table_of(kind)
+            values = [self._values(row) for row in rows if type(row) is kind]
+            self.session.execute(insert(table), values)
+            self._written.extend(audit.mark(table, tuple(row.values())) for row in values)
+
+    def insert(self, row: Row) -> None:
+        """Write a row of a working table; it is not history and has no mark."""
+        table = table_of(type(row))
+        self.session.execute(insert(table), {column.name: getattr(row, column.name) for column in table.columns})
+
+    def next(self, column: InstrumentedAttribute[int], *where: ColumnElement[bool]) -> int:
+        """One more than the highest number so far, from 1; the unique key over it decides between two at once."""
+        return (self.session.scalar(select(func.max(column)).where(*where)) or 0) + 1
+
+    def ensure(self, rows: Sequence[R]) -> list[R]:
+        """Write those rows whose key is not there yet, and return them.
+
+        The look-up only saves work: should another change write the same key meanwhile, the unique constraint refuses
+        ours and the change runs again.
+        """
+        if not rows:
+            return []
+        columns = list(table_of(type(rows[0])).primary_key.columns)
+        keyed = {tuple(getattr(row, column.name) for column in columns): row for row in rows}
+        for batch in batches(list(keyed)):
+            found = self.session.execute(select(*columns).where(tuple_(*columns).in_(batch)))
+            for key in found:
+                keyed.pop(tuple(key), None)
+        self.append(*keyed.values())
+        return list(keyed.values())
+
+    def seal(self, action: str) -> bool:
+        """Append the audit event: the last statement. False when there is nothing to tell."""
+        if not self._written and not self._noted:
+            return False
+        event = audit.Event(self.change_id, action, self.principal, self._subject, self._detail, self.now)
+        audit.append(self.session, event, self._written)
+        return True
+
+    def _values(self, row: AppendOnlyRow) -> dict[str, Any]:
+        row.change_id = self.change_id
+        return {column.name: getattr(row, column.name) for column in table_of(type(row)).columns}

@@ -1,0 +1,87 @@
+"""Where tensor bytes lie: in blobs, and in base files that are referenced where they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from registry.db.rows import BaseLocationRow, TensorLocationRow
+from registry.db.session import Change, Reader
+from schemas.digests import Digest
+
+
+@dataclass(frozen=True)
+class Location:
+    """`length` bytes from byte `offset` of a blob are one tensor of this dtype and shape (elements)."""
+
+    tensor: Digest
+    blob: Digest
+    offset: int
+    length: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """A base file as it was read: relative path, content, size in bytes, time of change in nanoseconds."""
+
+    path: str
+    blob: Digest
+    size: int
+    mtime_ns: int
+
+
+def put(change: Change, locations: Iterable[Location]) -> int:
+    """Record where tensors lie; the number of new locations."""
+    return len(change.ensure([_row(location) for location in locations]))
+
+
+def locations(reader: Reader, tensors: Iterable[Digest]) -> dict[Digest, tuple[Location, ...]]:
+    """Every known place of each tensor; a tensor without one is absent."""
+    found: dict[Digest, tuple[Location, ...]] = {}
+    for row in reader.chosen(select(TensorLocationRow), TensorLocationRow.tensor, tensors):
+        found[row.tensor] = (*found.get(row.tensor, ()), _location(row))
+    return found
+
+
+def put_base_files(change: Change, base: Digest, directory: str, entries: Iterable[BaseFile]) -> int:
+    """Record where the files of a referenced base lie; the number of new facts."""
+    rows = [
+        BaseLocationRow(
+            base=base,
+            directory=directory,
+            path=entry.path,
+            blob=entry.blob,
+            size=entry.size,
+            mtime_ns=entry.mtime_ns,
+            created=change.now,
+        )
+        for entry in entries
+    ]
+    return len(change.ensure(rows))
+
+
+def base_files(reader: Reader, base: Digest) -> tuple[BaseLocationRow, ...]:
+    """Every place a base's files were seen, newest first."""
+    mine = select(BaseLocationRow).where(BaseLocationRow.base == base)
+    newest = BaseLocationRow.created.desc()
+    return reader.all(mine.order_by(newest, BaseLocationRow.directory, BaseLocationRow.path))
+
+
+def _row(location: Location) -> TensorLocationRow:
+    return TensorLocationRow(
+        tensor=location.tensor,
+        blob=location.blob,
+        offset=location.offset,
+        length=location.length,
+        dtype=location.dtype,
+        shape_json=json.dumps(location.shape, separators=(",", ":")),
+    )
+
+
+def _location(row: TensorLocationRow) -> Location:
+    return Location(row.tensor, row.blob, row.offset, row.length, row.dtype, row.shape)
