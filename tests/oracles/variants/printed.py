@@ -42,6 +42,30 @@ NF4 = (
     ),
 )
 
+ADALORA = (
+    *rows("adalora", "V 0x03B", {"scale of q_proj": "5.333315555615"}),
+    *rows("adalora", "V 0x03E", {"the paper's printed equation at ti": "10.111"}),
+    *rows(
+        "adalora",
+        "V 0x03F",
+        {"tied scores": "10 8 5 5", "strict threshold underfills": "True False"},
+    ),
+    *rows(
+        "adalora",
+        "V 0x03H",
+        {
+            "scores in order": "5.0625 3.515625 3.375 2.25 1.6875 0.5625",
+            "triplets in order": "v_proj q_proj 0 1 2",
+            "steps": "0 2 3 4 8 9",
+            "budgets": "6 6 4 3 3 3",
+            "mask events": "4 8 9",
+            "rank pattern": "True False",
+            "active ranks": "1 2",
+        },
+    ),
+    *rows("adalora", "V 0x03I", {"factor, score and moment scalars": "30 90 60", "compact scalars": "15"}),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -66,4 +90,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + DORA
