@@ -5,5 +5,6 @@ from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
     "routed_operator": "oracles.routed.routed_operator",
+    "shared_factor": "oracles.routed.shared_factor",
     "composition_merge": "oracles.routed.composition_merge",
 }

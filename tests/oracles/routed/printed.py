@@ -88,4 +88,49 @@ ROUTED_OPERATOR = (
     *rows("routed_operator", "R 0x02A", {"row sums of dZ": "1e-16"}),
 )
 
-ROWS: tuple[Row, ...] = ROUTED_OPERATOR + COMPOSITION_MERGE
+SHARED_FACTOR = (
+    *rows(
+        "shared_factor",
+        "R 0x04B",
+        {
+            "factor parameters": "42 26 30",
+            "router parameters": "12",
+            "factors and router": "54 38 42",
+            "weight and two moments": "126 78 90",
+            "factor budget": "120",
+            "largest rank under the budget": "5 9 8",
+        },
+    ),
+    *rows(
+        "shared_factor",
+        "R 0x04F",
+        {
+            "FLOPs of A once and in the loop": "48 144",
+            "FLOPs of readouts and router": "108 72",
+            "hoisting under identity dropout": "1e-15",
+        },
+    ),
+    *rows(
+        "shared_factor",
+        "R 0x04C",
+        {"rank of the sum, of shared A, of shared B": "3 2", "ranks of the token matrices": "2"},
+    ),
+    *rows(
+        "shared_factor",
+        "R 0x04D",
+        {"clone forward difference": "0", "shared dA is the sum of clone gradients": "1e-15"},
+    ),
+    *rows("shared_factor", "R 0x04A", {"the gauge leaves the output": "2e-15"}),
+    *rows("shared_factor", "R 0x04E", {"first gradients of A and R": "0"}),
+    *rows(
+        "shared_factor",
+        "R 0x04H",
+        {"coordinates of the three variants": "170"}
+        | {
+            f"{variant} gradients ({coordinates} coordinates)": "8e-08"
+            for variant, coordinates in (("independent", 66), ("shared_A", 50), ("shared_B", 54))
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = ROUTED_OPERATOR + SHARED_FACTOR + COMPOSITION_MERGE
