@@ -7,6 +7,7 @@ from types import ModuleType
 
 import click
 
+from registry.cli.demo.command import demo
 from registry.cli.main import cli
 from registry.cli.state import State, pass_state
 from registry.errors import Problem, UsageProblemError
@@ -23,6 +24,9 @@ def serve(state: State, host: str, port: int, open_reads: bool) -> None:
     uvicorn, api = _server_part("uvicorn"), _server_part("registry.api.app")
     with opened(state.settings) as context:
         uvicorn.run(api.create_app(context, open_reads=open_reads), host=host, port=port, log_level="info")
+
+
+cli.add_command(demo)
 
 
 def main() -> None:
@@ -43,3 +47,7 @@ def _server_part(name: str) -> ModuleType:
                 hint="pip install 'adapter-registry[server]'",
             )
         ) from error
+
+
+if __name__ == "__main__":
+    main()

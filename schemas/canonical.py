@@ -12,10 +12,10 @@ from math import isfinite
 from typing import Final, Never
 
 import rfc8785
+from pydantic import JsonValue as JsonValue
 
 from schemas.errors import DigestMismatchError, Problem, RefusedError
 
-JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 JsonObject = dict[str, JsonValue]
 
 SAFE_INTEGER: Final = 2**53 - 1
