@@ -6,5 +6,6 @@ from typing import Final
 ORACLES: Final[Mapping[str, str]] = {
     "nf4": "oracles.variants.nf4",
     "adalora": "oracles.variants.adalora",
+    "rslora": "oracles.variants.rslora",
     "dora": "oracles.variants.dora",
 }

@@ -66,6 +66,48 @@ ADALORA = (
     *rows("adalora", "V 0x03I", {"factor, score and moment scalars": "30 90 60", "compact scalars": "15"}),
 )
 
+RSLORA = (
+    *rows("rslora", "V 0x04C", {"first grad B at rank 4, p = 1/2": "0.25 -0.5 1"}),
+    *rows("rslora", "V 0x04E", {"exponents": "1 0.5 0.25 2"}),
+    *rows(
+        "rslora",
+        "V 0x04F",
+        {
+            "ranks": "4 16 64 256",
+            "gamma^2 r, LoRA": "0.25 0.0625 0.015625 0.00390625",
+            "gamma^2 r, rsLoRA": "1.0",
+            "gamma^2 r, weak divisor": "2.0 4.0 8.0 16.0",
+            "gamma^2 r, over-divisor": "0.015625 0.000244140625 0.000003814697 0.000000059605",
+            "rank 256 over rank 4, LoRA": "0.015625",
+            "rank 256 over rank 4, rsLoRA": "1.0",
+            "rank 256 over rank 4, weak divisor": "8.0",
+            "rank 256 over rank 4, over-divisor": "0.000003814697",
+            "rank-stable delta": "-0.03125 0.0625 -0.125",
+            "rank-stable input gradient": "-0.078125 0.15625",
+        },
+    ),
+    *rows(
+        "rslora",
+        "V 0x04I",
+        {
+            "effective rank and alpha": "q_proj 64 16 v_proj 16 32 o_proj 4 32",
+            "LoRA scales": "0.25 2 8",
+            "rsLoRA scales": "2 8 16",
+        },
+    ),
+    *rows(
+        "rslora",
+        "V 0x04J",
+        {
+            "classic conversion": "4 8",
+            "rank-stable converted rank": "4",
+            "rank-stable converted alpha": "5.656854",
+            "patterns refused, classic and rank-stable": "False True",
+            "classic conversion doubles patterns": "4 8",
+        },
+    ),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -90,4 +132,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + DORA
