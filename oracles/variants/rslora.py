@@ -99,8 +99,7 @@ class Step(NamedTuple):
     """The first SGD step from B_0 = 0."""
 
     output: Vector
-    grad_A: Matrix
-    grad_B: Matrix
+    gradients: dict[str, Matrix]
     delta: Matrix
     input_gradient: Vector
 
@@ -129,7 +128,7 @@ def first_step(sweep: Sweep, r: int, p: float) -> Step:
     B1 = subtract(B0, scale(sweep.eta, grads["B"]))
     delta = scale(g, matmul(B1, A))
     start = apply(scale(g, matmul(B0, A)), sweep.x)
-    return Step(start, grads["A"], grads["B"], delta, apply(transpose(delta), sweep.v))
+    return Step(start, grads, delta, apply(transpose(delta), sweep.v))
 
 
 def modules(p: Patterned) -> tuple[Module, ...]:
@@ -163,9 +162,11 @@ def start_checks(sweep: Sweep) -> Iterator[Check]:
     """Zero initial output at every rank; B alone receives the first gradient."""
     steps = tuple(first_step(sweep, r, p) for r in sweep.ranks for p in sweep.exponents)
     yield equal("initial output", {s.output for s in steps} == {(0.0, 0.0)}, True, source=START)
-    still = all(x == 0.0 for s in steps for row in s.grad_A for x in row)
+    still = all(x == 0.0 for s in steps for row in s.gradients["A"] for x in row)
     yield equal("first grad A is zero", still, True, source=START)
-    yield close("first grad B at rank 4, p = 1/2", first_step(sweep, 4, 0.5).grad_B, GRAD_B, source=START, digits=9)
+    yield close(
+        "first grad B at rank 4, p = 1/2", first_step(sweep, 4, 0.5).gradients["B"], GRAD_B, source=START, digits=9
+    )
     A = initial_factor(sweep, 4)
     B, W = scale(0.5, transpose(A)), zeros(len(sweep.v), len(sweep.x))
     held = held_against_differences(W, A, B, gamma(sweep.alpha, 4, 0.5), (sweep.x,), (sweep.v,))
@@ -205,7 +206,7 @@ def table_checks(sweep: Sweep) -> Iterator[Check]:
 def pattern_checks(p: Patterned) -> Iterator[Check]:
     """Scales by effective rank, under both rules, and through hotswap and merge."""
     found = modules(p)
-    yield equal("effective rank and alpha", tuple(tuple(m) for m in found), MODULES, source=PATTERN)
+    yield equal("effective rank and alpha", found, MODULES, source=PATTERN)
     lora = tuple(scaling(m.alpha, m.rank, "lora") for m in found)
     stable = tuple(scaling(m.alpha, m.rank, "rslora") for m in found)
     yield equal("LoRA scales", lora, (0.25, 2.0, 8.0), source=PATTERN)
@@ -230,7 +231,7 @@ def conversion_checks(fixture: RsloraFixture) -> Iterator[Check]:
     yield close("doubling alpha under sqrt r multiplies the scale", doubled, 1.414214, source=CONVERSION, digits=6)
     refused = (refuses_patterns("lora", patterns), refuses_patterns("rslora", patterns))
     yield equal("patterns refused, classic and rank-stable", refused, (False, True), source=CONVERSION)
-    converted = tuple(tuple(m) for m in convert(c.r, c.alpha, "lora", patterns))
+    converted = convert(c.r, c.alpha, "lora", patterns)
     yield equal("classic conversion doubles patterns", converted, DOUBLED, source=CONVERSION)
 
 

@@ -1,7 +1,6 @@
 """rsLoRA's traps: a wrong scale keeps every shape and fails a named check (V 0x04K)."""
 
 import json
-import math
 
 import pytest
 from hypothesis import given
@@ -47,4 +46,4 @@ def test_a_patterned_rank_stabilised_conversion_is_refused() -> None:
 
 def test_the_two_rules_agree_only_at_rank_one() -> None:
     assert scaling(3.0, 1, "lora") == scaling(3.0, 1, "rslora") == 3.0
-    assert scaling(4.0, 2, "rslora") == 2.0 * math.sqrt(2.0)
+    assert scaling(4.0, 4, "rslora") == 2.0 * scaling(4.0, 4, "lora") == 2.0
