@@ -9,12 +9,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from compose.module import LoadedFactor
-from compose.shapes import Columns, FactorA, FactorB, Matrix, OtherA, OtherB, PerRow, Products, StackA, StackB, Triangle
+from compose.shapes import (
+    Columns,
+    FactorA,
+    FactorB,
+    Matrix,
+    OtherA,
+    OtherB,
+    PerRow,
+    Products,
+    StackA,
+    StackB,
+    Triangle,
+    Values,
+)
 
 
 @dataclass(frozen=True)
@@ -112,3 +126,22 @@ def noise_floor(core: Core, products: Products, factors: tuple[LoadedFactor, ...
     largest = max(abs(f.weight) * sqrt(max(float(products[i, i]), 0.0)) for i, f in enumerate(factors))
     width = max(core.stacks.b.shape[0], core.stacks.a.shape[1])
     return largest * width * torch.finfo(torch.float64).eps
+
+
+LEADING: Final = 8
+"""Singular values a ledger shows."""
+
+
+def leading(values: Values) -> tuple[float, ...]:
+    """The largest singular values."""
+    return tuple(values[:LEADING].tolist())
+
+
+def rank_above(values: Values, floor: float) -> int:
+    """How many singular values are more than rounding."""
+    return int((values > floor).sum())
+
+
+def tuples(products: Products) -> tuple[tuple[float, ...], ...]:
+    """A small matrix as plain numbers."""
+    return tuple(tuple(row) for row in products.tolist())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from compose.lowrank import core_of, factor_error, noise_floor, stack
+from compose.lowrank import core_of, factor_error, leading, noise_floor, rank_above, stack, tuples
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.tensors import round_once, store_dtype, work_dtype
-
-LEADING: int = 8
 
 
 def cat(module: ModuleInput) -> ModuleOutput:
@@ -30,10 +28,10 @@ def _figures(module: ModuleInput, a: torch.Tensor, b: torch.Tensor) -> Figures:
     error = factor_error(stacks.b, stacks.a * stacks.c[:, None], b, a)
     return Figures(
         norm=float(torch.linalg.norm(values)),
-        singular_values=tuple(values[:LEADING].tolist()),
-        numerical_rank=int((values > noise_floor(core, products, module.factors)).sum()),
+        singular_values=leading(values),
+        numerical_rank=rank_above(values, noise_floor(core, products, module.factors)),
         discarded_energy=0.0,
         error=error,
         rounding=error,
-        products=tuple(map(tuple, products.tolist())),
+        products=tuples(products),
     )
