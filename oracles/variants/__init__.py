@@ -7,5 +7,6 @@ ORACLES: Final[Mapping[str, str]] = {
     "nf4": "oracles.variants.nf4",
     "adalora": "oracles.variants.adalora",
     "rslora": "oracles.variants.rslora",
+    "lora_plus": "oracles.variants.lora_plus",
     "dora": "oracles.variants.dora",
 }

@@ -108,6 +108,31 @@ RSLORA = (
     ),
 )
 
+LORA_PLUS = (
+    *rows(
+        "lora_plus",
+        "V 0x05B",
+        {
+            "stable and efficient exponents": "0.0",
+            "equal rates: B shrinks, A z grows": "-0.5 0.5",
+            "exponents of the rates": "-1.0 1.0",
+        },
+    ),
+    *rows("lora_plus", "V 0x05C", {"eta_A, lambda and eta_B": "1e-4 16 1.6e-3"}),
+    *rows(
+        "lora_plus",
+        "V 0x05D",
+        {
+            "groups": "proj.lora_A embed.lora_embedding_A proj.lora_B proj.bias",
+            "frozen parameters are in no group": "proj.weight",
+            "rates and decays": "1e-4 1.6e-3 1e-6 0.0",
+            "groups of the installed code": "embed.lora_embedding_A proj.lora_magnitude_vector",
+        },
+    ),
+    *rows("lora_plus", "V 0x05E", {"scheduled ratios": "16.0"}),
+    *rows("lora_plus", "V 0x09F", {"group of a DoRA magnitude": "groupB_no_decay groupB"}),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -132,4 +157,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + DORA
