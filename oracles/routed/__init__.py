@@ -5,6 +5,7 @@ from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
     "routed_operator": "oracles.routed.routed_operator",
+    "method_training": "oracles.routed.method_training",
     "shared_factor": "oracles.routed.shared_factor",
     "composition_merge": "oracles.routed.composition_merge",
 }

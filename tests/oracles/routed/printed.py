@@ -133,4 +133,63 @@ SHARED_FACTOR = (
     ),
 )
 
-ROWS: tuple[Row, ...] = ROUTED_OPERATOR + SHARED_FACTOR + COMPOSITION_MERGE
+METHOD_TRAINING = (
+    *rows(
+        "method_training",
+        "R 0x03E",
+        {
+            "six training states": "loramoe_paper loramoe_pinned mixture_stage1 mixture_stage2 mole_paper mole_pinned",
+            "stage parent proves no moments": "not_restored",
+            "mole_pinned trains": "gate.wg.weight",
+        },
+    ),
+    *rows(
+        "method_training",
+        "R 0x03F",
+        {
+            "mu": "0.517849",
+            "population and sample variance": "0.071864 0.082130",
+            "N = B J": "8",
+            "paper and code objective": "0.138774 0.306265",
+            "layers and projections": "gate_proj up_proj down_proj",
+        },
+    ),
+    *rows("method_training", "R 0x03G", {"layer choices": "2 0", "vote and last router": "2 0"}),
+    *rows(
+        "method_training",
+        "R 0x03J",
+        {
+            "domain histogram of the window": "1",
+            "classification loss": "0.694150",
+            "eta times classification": "0.277660",
+            "mean gates q": "0.326606 0.340376 0.333018",
+            "balance term": "3.296264",
+            "LoRAMoE paper form (16 coordinates)": "3.70e-11",
+            "LoRAMoE code form (16 coordinates)": "1.18e-10",
+            "Mixture classification (27 coordinates)": "4.17e-11",
+            "MoLE credit plus balance (9 coordinates)": "1.30e-10",
+        },
+    ),
+    *rows(
+        "method_training",
+        "R 0x03I",
+        {
+            "objective and reduction axes": "nll_plus_eta_classification batch layer",
+            "selection policy": "router_vote lowest_index",
+            "frozen names of stage 2": "base.weight",
+            "detached candidates leave x only its base path (21 coordinates)": "1e-09",
+        },
+    ),
+    *rows(
+        "method_training",
+        "R 0x03H",
+        {"MoLE temperature (1 coordinates)": "1e-09", "a detached statistic moves no logit (9 coordinates)": "1e-09"},
+    ),
+    *rows(
+        "method_training",
+        "R 0x00F.3",
+        {"label, router input and inference label": "loss_target sequence_representation absent"},
+    ),
+)
+
+ROWS: tuple[Row, ...] = ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE
