@@ -88,7 +88,7 @@ def rebuilt(node: str, path: Path, value: JsonValue) -> dict[str, str] | None:
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_parsing_a_manifests_bytes_gives_the_manifest_back(kind: str, data: st.DataObject) -> None:
     manifest = data.draw(MANIFESTS[kind])
