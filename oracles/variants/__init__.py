@@ -8,5 +8,6 @@ ORACLES: Final[Mapping[str, str]] = {
     "adalora": "oracles.variants.adalora",
     "rslora": "oracles.variants.rslora",
     "lora_plus": "oracles.variants.lora_plus",
+    "lora_fa": "oracles.variants.lora_fa",
     "dora": "oracles.variants.dora",
 }

@@ -133,6 +133,35 @@ LORA_PLUS = (
     *rows("lora_plus", "V 0x09F", {"group of a DoRA magnitude": "groupB_no_decay groupB"}),
 )
 
+LORA_FA = (
+    *rows("lora_fa", "V 0x05G", {"singular A is refused": "True", "descent <g_B, H_B*> at s = 1.0": "20.875"}),
+    *rows(
+        "lora_fa",
+        "V 0x05H",
+        {
+            "AAt": "2 0 4",
+            "P_A": "0.5 0 1",
+            "dense gradient g_W": "1 2.5 0.5 -2 -3 5",
+            "g_W P_A": "0.75 2.5 1.5 -3",
+            "s H_B* A at s = 1.0": "0.75 2.5 1.5 -3",
+            "s H_B* A at s = 0.5": "0.75 2.5 1.5 -3",
+            "H_B* at s = 1": "0.75 1.25 1.5 -1.5",
+            "projected, residual and whole energy": "20.875 24.625 45.5",
+        },
+    ),
+    *rows(
+        "lora_fa",
+        "V 0x05I",
+        {
+            "LoRA parameters, activation and moment bytes": "10 30 80",
+            "LoRA-FA parameters, activation and moment bytes": "4 12 32",
+            "LoRA-FB parameters, activation and moment bytes": "6 18 48",
+        },
+    ),
+    *rows("lora_fa", "V 0x05J", {"regularization 1e-8 moves H_B*": "7.5e-9", "pairs by order": "v.lora_B v.lora_A"}),
+    *rows("lora_fa", "V 0x05L", {"LoRA-FB from a zero B stays dead": "0"}),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -157,4 +186,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + DORA
