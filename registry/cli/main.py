@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from registry.cli import change, look, operate, register, tokens
+from registry.cli import change, look, operate, register, retire, tokens
 from registry.cli.state import Commands, State
 
 
@@ -27,5 +27,12 @@ def cli(ctx: click.Context, /, **flags: object) -> None:
     ctx.ensure_object(State).flags = {key: value for key, value in flags.items() if value is not None}
 
 
-for command in (*register.COMMANDS, *look.COMMANDS, *change.COMMANDS, *operate.COMMANDS, *tokens.COMMANDS):
+for command in (
+    *register.COMMANDS,
+    *look.COMMANDS,
+    *change.COMMANDS,
+    *operate.COMMANDS,
+    *retire.COMMANDS,
+    *tokens.COMMANDS,
+):
     cli.add_command(command)

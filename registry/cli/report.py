@@ -12,7 +12,19 @@ from schemas.decision import COMPONENTS, COORDINATES, Finding
 from validators import explain
 
 _STYLE = {"admitted": "green", "conditional": "yellow", "refused": "red"}
-_LEDGER_COLUMNS = ("module", "input_ranks", "output_rank", "norm", "stored_error", "rounding_error")
+_LEDGER_COLUMNS = (
+    "input_ranks",
+    "output_rank",
+    "norm",
+    "error",
+    "rounding",
+    "discarded_energy",
+    "cross_term_norm",
+    "gauge_sensitivity",
+    "sign_conflict",
+    "retained",
+)
+_MOST_ROWS = 24
 
 
 def decision_table(answer: Admitted) -> Group:
@@ -36,27 +48,30 @@ def _finding(finding: Finding) -> Text:
 
 
 def ledger_table(measurement: JsonObject) -> Table:
-    """The ledger, a row a module and one for all."""
+    """The ledger, a row a module and one for all; figures that do not belong to the method are left out."""
+    modules = {name: row for name, row in _mapping(measurement.get("modules")).items() if isinstance(row, dict)}
+    total = _mapping(measurement.get("total"))
+    columns = [column for column in _LEDGER_COLUMNS if total.get(column) not in (None, [])]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _LEDGER_COLUMNS:
+    for column in ("module", *columns):
         table.add_column(column.replace("_", " "), no_wrap=True)
-    for row in _rows(measurement):
-        table.add_row(*(_cell(row.get(column)) for column in _LEDGER_COLUMNS))
+    for name, row in list(modules.items())[:_MOST_ROWS]:
+        table.add_row(name, *(_cell(row.get(column)) for column in columns))
+    if len(modules) > _MOST_ROWS:
+        table.add_row(f"… {len(modules) - _MOST_ROWS} more: -o json")
+    table.add_row(f"total of {len(modules)} modules", *(_cell(total.get(column)) for column in columns))
     return table
 
 
-def _rows(measurement: JsonObject) -> list[JsonObject]:
-    modules = measurement.get("modules")
-    total = measurement.get("total")
-    rows = [row for row in modules if isinstance(row, dict)] if isinstance(modules, list) else []
-    return [*rows, {"module": "total", **total}] if isinstance(total, dict) else rows
+def _mapping(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _cell(value: JsonValue) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.4g}"
     if isinstance(value, list):
-        return "+".join(_cell(item) for item in value)
+        return "+".join(_cell(item) for item in value) or "-"
     return str(value)

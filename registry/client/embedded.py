@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Literal, Self
 
 from registry.db.manifests import ManifestFilter
-from registry.service import add, admit, export, look, publish, specs, tokens, verify
+from registry.service import add, admit, export, look, publish, retire, say, specs, tokens, verify
 from registry.service.composer import Progress
 from registry.service.context import Context
 from registry.service.results import (
     Added,
     Admitted,
+    Aliased,
+    Collected,
     Difference,
     Exported,
     Lineage,
     Page,
     Published,
+    Purged,
+    Said,
     Shown,
     Verified,
 )
@@ -124,3 +128,23 @@ class EmbeddedRegistry:
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id."""
         tokens.revoke(self.context, token)
+
+    def yank(self, ref: str, reason: str, *, undo: bool = False) -> Said:
+        """Block new admissions and publications."""
+        return say.yank(self.context, ref, reason, undo=undo)
+
+    def label(self, ref: str, labels: dict[str, str | None]) -> Said:
+        """Set or, with null, remove labels."""
+        return say.label(self.context, ref, labels)
+
+    def alias(self, ref: str, name: str) -> Aliased:
+        """Point an alias at a version."""
+        return say.alias(self.context, ref, name)
+
+    def purge(self, ref: str, reason: str) -> Purged:
+        """Remove bytes and leave a tombstone."""
+        return retire.purge(self.context, ref, reason)
+
+    def gc(self, grace_s: float) -> Collected:
+        """Remove blobs that nothing names."""
+        return retire.gc(self.context, grace_s)

@@ -172,3 +172,36 @@ class Verified(Record):
     def clean(self) -> bool:
         """Whether nothing is wrong."""
         return not self.faults
+
+
+class Said(Record):
+    """A statement about a thing."""
+
+    subject: Digest
+    topic: str
+    statement: Digest
+
+
+class Aliased(Record):
+    """An alias and the version it means now."""
+
+    name: str
+    alias: str
+    version: int
+    event: int
+
+
+class Purged(Record):
+    """A tombstone and the blobs that went with it."""
+
+    digest: Digest
+    reason: str
+    removed: tuple[Digest, ...]
+
+
+class Collected(Record):
+    """What garbage collection removed."""
+
+    removed: tuple[Digest, ...]
+    bytes: int
+    staging: int

@@ -1,0 +1,99 @@
+"""Removing bytes: a purge on purpose, garbage collection of what nothing names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final
+
+from registry.db import Change, blobs, files, lineage, manifests, purges, tensors
+from registry.errors import ConflictError, Problem
+from registry.service import resolve
+from registry.service.context import Context
+from registry.service.results import Collected, Purged
+from registry.storage import BlobEntry
+from schemas.adapter import AdapterManifest
+from schemas.digests import Digest
+
+BATCH: Final = 500
+
+
+def purge(context: Context, ref: str, reason: str) -> Purged:
+    """Remove the bytes of a manifest and leave a tombstone; its versions are burned, its digest is never taken again.
+
+    The tombstone is committed first: a crash after it leaves bytes that `gc` removes.
+
+    Raises:
+        ConflictError: `STILL_LIVE` while a channel serves it or something made of it.
+    """
+
+    def work(change: Change) -> tuple[Digest, frozenset[Digest]]:
+        digest = resolve.digest_of(change, ref)
+        live = lineage.live(change, digest)
+        if live:
+            raise ConflictError(_still_live(digest, [f"{row.channel}@g{row.number}" for row in live]))
+        purges.put(change, digest, reason)
+        change.note(digest, {"reason": reason})
+        return digest, _blobs_of(change, digest)
+
+    digest, named = context.database.change("manifest.purge", context.principal, work)
+    removed = _remove_unreferenced(context, named)
+    return Purged(digest=digest, reason=reason, removed=tuple(sorted(removed)))
+
+
+def gc(context: Context, grace_s: float) -> Collected:
+    """Remove blobs that nothing names and staging files that nobody writes, when both are older than the grace.
+
+    Putting a blob again makes it young again, so what a running registration just stored is kept.
+    """
+    newest = datetime.now(UTC) - timedelta(seconds=grace_s)
+    removed: list[Digest] = []
+    size = 0
+    old = (entry for entry in context.store.entries() if entry.modified <= newest)
+    for batch in _batches(old):
+        sizes = {entry.digest: entry.size for entry in batch}
+        gone = _remove_unreferenced(context, sizes)
+        removed += sorted(gone)
+        size += sum(sizes[digest] for digest in gone)
+    return Collected(removed=tuple(removed), bytes=size, staging=context.store.sweep_staging(grace_s))
+
+
+def _remove_unreferenced(context: Context, digests: Iterable[Digest]) -> frozenset[Digest]:
+    """Delete those that no unpurged manifest needs; the check and the presence rows share one transaction."""
+    wanted = frozenset(digests)
+
+    def work(change: Change) -> frozenset[Digest]:
+        gone = wanted - blobs.referenced(change, wanted)
+        for digest in gone:
+            blobs.mark_absent(change, digest)
+            context.store.delete(digest)
+        return gone
+
+    return context.database.change("blob.collect", context.principal, work)
+
+
+def _blobs_of(change: Change, digest: Digest) -> frozenset[Digest]:
+    """Blobs of the packagings of a manifest and of the tensors it names."""
+    named = {entry.blob for packaging in files.packagings(change, digest) for entry in packaging.files}
+    manifest = manifests.get(change, digest)
+    if isinstance(manifest, AdapterManifest):
+        located = tensors.locations(change, {ref.tensor for ref in resolve.tensors_of(manifest)})
+        named |= {place.blob for places in located.values() for place in places}
+    return frozenset(named)
+
+
+def _still_live(digest: Digest, channels: list[str]) -> Problem:
+    return Problem(
+        code="STILL_LIVE",
+        path=(digest,),
+        expected="no live channel that serves it or something made of it",
+        observed=", ".join(channels),
+        hint="Publish something else on these channels first.",
+    )
+
+
+def _batches(entries: Iterable[BlobEntry]) -> Iterator[list[BlobEntry]]:
+    rest = iter(entries)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

