@@ -9,5 +9,6 @@ ORACLES: Final[Mapping[str, str]] = {
     "rslora": "oracles.variants.rslora",
     "lora_plus": "oracles.variants.lora_plus",
     "lora_fa": "oracles.variants.lora_fa",
+    "pissa": "oracles.variants.pissa",
     "dora": "oracles.variants.dora",
 }

@@ -162,6 +162,39 @@ LORA_FA = (
     *rows("lora_fa", "V 0x05L", {"LoRA-FB from a zero B stays dead": "0"}),
 )
 
+PISSA = (
+    *rows("pissa", "V 0x06A", {"squares of the singular tail": "82"}),
+    *rows("pissa", "V 0x06B", {"squared error when s is omitted": "2304"}),
+    *rows(
+        "pissa",
+        "V 0x06C",
+        {
+            "singular values": "16 9 1",
+            "B0": "1.2 1.6 0",
+            "A0": "0 2 0",
+            "s B0 A0": "9.6 12.8 0",
+            "W_res": "-7.2 5.4 1 0",
+            "captured energy": "0.7574",
+            "tail energy": "82",
+        },
+    ),
+    *rows("pissa", "V 0x06D", {"X A0^T": "4 2", "g_B": "32 -12 24", "g_A": "-1.6 9.6 12.8"}),
+    *rows(
+        "pissa",
+        "V 0x06E",
+        {"B1": "0.88 1.72 -0.24", "A1": "0.016 1.904 -0.128", "cross-term norm": "0.268605"},
+    ),
+    *rows(
+        "pissa",
+        "V 0x06H",
+        {
+            "portable rank": "2",
+            "wrong artifact squared error": "256",
+            "portable labelled native, squared error": "256",
+        },
+    ),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -186,4 +219,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + DORA
