@@ -8,4 +8,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "method_training": "oracles.routed.method_training",
     "shared_factor": "oracles.routed.shared_factor",
     "composition_merge": "oracles.routed.composition_merge",
+    "continual_state": "oracles.routed.continual_state",
 }

@@ -192,4 +192,85 @@ METHOD_TRAINING = (
     ),
 )
 
-ROWS: tuple[Row, ...] = ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE
+CONTINUAL_STATE = (
+    *rows("continual_state", "R 0x06A", {"task order": "sentiment topic qa", "a reorder is another state": "True"}),
+    *rows(
+        "continual_state",
+        "R 0x06D",
+        {"U^T A_t": "0.5 -0.25", "paper overlap loss": "0.3125", "paper overlap gradient": "1 -0.5 0"},
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06E",
+        {
+            "code overlap loss": "0.75",
+            "code overlap subgradient": "1 -1 0",
+            "task gradient of A at B = 0": "0",
+            "largest task gradient of B": "0.875",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06F",
+        {
+            "scales": "1 2",
+            "homogeneous cat error": "0",
+            "heterogeneous naive cat error": "1.0",
+            "scale encoded in the new block": "0",
+            "serve, train on, roll back": "True False",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06G",
+        {
+            "dimension and ranks": "3 1",
+            "remaining orthogonal dimensions": "0",
+            "a fourth task fits": "False",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06H",
+        {
+            "branch logits": "0 1",
+            "branch gates": "0.13447 0.36553 0.17488 0.47537",
+            "smallest gate": "0.13447",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06I",
+        {
+            "gates of exactly zero": "0",
+            "task-1 rater before and after": "1 0 2",
+            "drift from an old rater alone": "0.17426",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06J",
+        {
+            "adapter, rater and continual parameters": "12 8 20",
+            "frozen and trainable at task 3": "8 12",
+            "branches and logits a row": "3 4",
+        },
+    ),
+    *rows(
+        "continual_state",
+        "R 0x06K",
+        {
+            "evaluation matrix": "0.80 0.25 0.18 0.72 0.82 0.68 0.78 0.85",
+            "baseline": "0.10 0.20 0.15",
+            "final ACC": "0.770",
+            "BWT terms": "-0.12 -0.04",
+            "mean BWT": "-0.080",
+            "FWT terms": "0.05 0.10",
+            "mean FWT": "0.075",
+            "forgetting a task": "0.12 0.04",
+            "largest forgetting": "0.120",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE + CONTINUAL_STATE
