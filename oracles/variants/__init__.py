@@ -10,5 +10,6 @@ ORACLES: Final[Mapping[str, str]] = {
     "lora_plus": "oracles.variants.lora_plus",
     "lora_fa": "oracles.variants.lora_fa",
     "pissa": "oracles.variants.pissa",
+    "loftq": "oracles.variants.loftq",
     "dora": "oracles.variants.dora",
 }

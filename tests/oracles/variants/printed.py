@@ -195,6 +195,48 @@ PISSA = (
     ),
 )
 
+LOFTQ = (
+    *rows(
+        "loftq",
+        "V 0x07B",
+        {
+            "errors after four more iterations": "0.892505 1.038784 1.396043 2.129980",
+            "errors that rise from the start": "0.489813 0.595456 0.779754 1.009957",
+        },
+    ),
+    *rows(
+        "loftq",
+        "V 0x07D",
+        {
+            "error of Q(W)": "5.276988888889",
+            "recovered energy fraction": "0.764836830295",
+            "B1": "-0.480669894675 -0.477533666939 1.244952494712",
+            "A1": "0.876171940883 0.827920287789 0.745559784238",
+            "error after one SVD": "1.240953433611",
+            "errors before the SVD": "5.276989 1.574891 1.028072 0.929800",
+            "errors after the SVD": "1.240953 0.943482 0.868030 0.855185",
+        },
+    ),
+    *rows("loftq", "V 0x07E", {"T = 4 factors on a fresh Q(W)": "3.337499353875"}),
+    *rows(
+        "loftq",
+        "V 0x07F",
+        {
+            "unscaled factors at s = 1/2": "2.249962297431",
+            "scale-aware factors at s = 1/2": "1.240953433611",
+        },
+    ),
+    *rows(
+        "loftq",
+        "V 0x07J",
+        {
+            "the adapter on a fresh base": "initialized_against",
+            "each change is refused by name": "quantizer source_tensors rank scale target_modules",
+        },
+    ),
+    *rows("loftq", "V 0x07L", {"quantize first": "1.240953433611", "SVD first": "3.650081878597"}),
+)
+
 DORA = rows(
     "dora",
     "V 0x08F",
@@ -219,4 +261,4 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + DORA
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + LOFTQ + DORA
