@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 from registry.errors import RefusedError, UsageProblemError
 from registry.formats.readings import FileReading
 from registry.formats.report import located, problem, refuse_all, shown
+from registry.hashing import StreamHasher, read_blocks
 from schemas.canonical import JsonObject, parse_json
 from schemas.digests import BlobHasher
 from schemas.errors import Problem
@@ -60,6 +61,13 @@ class Directory:
         hasher = BlobHasher()
         hasher.update(data)
         return data, FileReading(name, hasher.finish())
+
+    def digest_file(self, name: str) -> FileReading:
+        """The digests of a file of any size."""
+        with self.open(name) as stream, StreamHasher() as hasher:
+            for block in read_blocks(stream):
+                hasher.update(block)
+            return FileReading(name, hasher.finish())
 
     def read_object(self, name: str, limit: int = LARGEST_JSON) -> tuple[JsonObject, FileReading]:
         """A JSON object, with the digests of the bytes it was parsed from."""

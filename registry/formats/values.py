@@ -26,7 +26,6 @@ _LAYOUTS: Final = {
     # E4M3 has no infinity: only the all-ones pattern is NaN.
     "F8_E4M3": _Bits("<u1", 0x7F, 0x7F),
 }
-FLOATING: Final = frozenset(_LAYOUTS)
 
 
 class ValueScan:

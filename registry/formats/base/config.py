@@ -141,7 +141,10 @@ def _parameter(fields: Fields, key: str, value: JsonValue) -> Parameter:
     if isinstance(value, bool | str):
         return value
     if isinstance(value, list):
-        return tuple(float(item) for item in value if isinstance(item, int | float))
+        numbers = tuple(float(item) for item in value if isinstance(item, int | float) and not isinstance(item, bool))
+        if len(numbers) != len(value):
+            fields.refuse("CONFIG_FIELD_TYPE", key, "numbers", value)
+        return numbers
     return fields.number(key)
 
 

@@ -64,17 +64,12 @@ def distinct_weights(stored: Mapping[str, WeightRef], model_type: str, *, tied: 
     return weights
 
 
-def linear_modules(base: BaseManifest) -> dict[str, tuple[int, int]]:
-    """Every Linear layer of a base with its weight's shape [d_out, d_in].
+def matrix_modules(base: BaseManifest) -> dict[str, tuple[int, int]]:
+    """Every module with a weight matrix, Linear [d_out, d_in] or embedding, with that matrix's shape.
 
     Raises:
         RefusedError: `BASE_SHAPES_UNKNOWN` for a base whose headers were never read.
     """
-    return {name: shape for name, shape in matrix_modules(base).items() if not is_embedding(base, name)}
-
-
-def matrix_modules(base: BaseManifest) -> dict[str, tuple[int, int]]:
-    """Every module with a weight matrix, Linear or embedding, with that matrix's shape."""
     if isinstance(base.weights, str):
         hint = "Register the base with evidence `structural` or `content`."
         expected, observed = "a base whose weight shapes are known", "evidence `declared`"

@@ -77,4 +77,4 @@ def _identity(
 
 def _kept(directory: Directory) -> tuple[FileReading, ...]:
     listed = KEPT if TOKENIZER in directory.names else (*KEPT, *SPECIAL_TOKEN_FILES)
-    return tuple(directory.read_file(name)[1] for name in listed if name in directory.names)
+    return tuple(directory.digest_file(name) for name in listed if name in directory.names)

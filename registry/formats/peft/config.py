@@ -108,8 +108,9 @@ def read_settings(document: JsonObject) -> LoraSettings:
     """The settings of an adapter_config.json.
 
     Raises:
-        RefusedError: `METHOD_UNSUPPORTED` alone; `CONFIG_FIELD_UNKNOWN`, `FEATURE_UNSUPPORTED`, `CONFIG_FIELD_MISSING`, `CONFIG_FIELD_TYPE`,
-            `CONFIG_FIELD_VALUE`, `CONFIG_FIELD_CONFLICT`, `PATTERN_INVALID`, all at once.
+        RefusedError: `METHOD_UNSUPPORTED` alone; or `CONFIG_FIELD_UNKNOWN`, `FEATURE_UNSUPPORTED`,
+            `CONFIG_FIELD_MISSING`, `CONFIG_FIELD_TYPE`, `CONFIG_FIELD_VALUE`, `CONFIG_FIELD_CONFLICT`,
+            `PATTERN_INVALID`, all at once.
     """
     fields = Fields(document, CONFIG)
     if fields.text("peft_type") not in {"LORA", ""}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +31,6 @@ KEPT: Final = (
     "tokenizer_config.json", "trainer_state.json", "vocab.json", "vocab.txt",
 )  # fmt: skip
 """Files producers put beside an adapter: kept as packaging. Others are left alone unless they hold tensors."""
-LARGEST_KEPT: Final = 256 * 2**20
 _TARGET_HINT: Final = "Register the adapter against the base it was trained on, under that base's own module names."
 
 
@@ -59,7 +58,7 @@ def read_adapter(directory: Path, base: BaseManifest, *, progress: Progress | No
     with located(WEIGHTS):
         manifest = _manifest(settings, keys, wrapper, base, {item.entry.name: item for item in scanned.tensors})
     notes = provenance(document) | _notes(keys, wrapper, scanned)
-    kept = (checked.read_file(name, LARGEST_KEPT)[1] for name in KEPT if name in checked.names)
+    kept = (checked.digest_file(name) for name in KEPT if name in checked.names)
     files = sorted((config_file, scanned.file, *kept), key=_by_path)
     locations = tuple(tensor.location(scanned.file) for tensor in scanned.tensors)
     return AdapterReading(manifest, tuple(files), locations, notes)
@@ -92,7 +91,7 @@ def _check(settings: LoraSettings, keys: FactorKeys, entries: Mapping[str, Tenso
         for module in sorted(keys.pairs)
         for found in _module_problems(settings, module, keys, entries, shapes.get(wrapper.base_name(module)), wrapper)
     ]
-    problems += _completeness_problems(settings, keys, base, wrapper)
+    problems += _completeness_problems(settings, keys, base, wrapper, shapes)
     problems += overlap_problems(settings, keys.pairs)
     if not keys.pairs:
         problems.append(problem("ADAPTER_EMPTY", (WEIGHTS,), "at least one module", "no tensors", "Save it again."))
@@ -119,21 +118,15 @@ def _module_problems(
 
 
 def _completeness_problems(
-    settings: LoraSettings, keys: FactorKeys, base: BaseManifest, wrapper: Wrapper
+    settings: LoraSettings, keys: FactorKeys, base: BaseManifest, wrapper: Wrapper, names: Collection[str]
 ) -> list[Problem]:
-    """The file's modules are exactly those the config targets in the base."""
+    """The file's modules are exactly those the config targets in the base; patterns see the adapter's names."""
     outputs = output_modules(base)
+    matrices = {wrapper.adapter_name(name): not is_embedding(base, name) for name in names}
     expected = {
-        wrapper.adapter_name(name)
-        for name in matrix_modules(base)
-        if targeted(
-            settings,
-            wrapper.adapter_name(name),
-            linear=not is_embedding(base, name),
-            output=wrapper.adapter_name(name) in outputs,
-        )
+        name for name, linear in matrices.items() if targeted(settings, name, linear=linear, output=name in outputs)
     }
-    known = {module for module in keys.pairs if wrapper.base_name(module) in matrix_modules(base)}
+    known = keys.pairs.keys() & matrices.keys()
     missing = [_missing(module) for module in sorted(expected - known)]
     return missing + [_not_targeted(module) for module in sorted(known - expected)]
 

@@ -135,9 +135,25 @@ def test_evidence_below_content_says_not_verified(tmp_path: Path) -> None:
 
 
 def test_progress_counts_every_byte_of_the_weights(tmp_path: Path) -> None:
-    directory, seen = write_base(tmp_path), []
+    directory = write_base(tmp_path)
+    seen: list[int] = []
     read_base(directory, progress=seen.append)
     assert sum(seen) == (directory / "model.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize("change", [b"", b"more"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, change: bytes) -> None:
+    # Larger than one block, so that a later read meets the change.
+    large: dict[str, Any] = {"x": np.zeros(3 * 2**20, np.float32)}
+    path = write_base(tmp_path, large) / "model.safetensors"
+    content = path.read_bytes()
+
+    def meddle(_: int) -> None:
+        path.write_bytes(content + change if change else content[: 9 * 2**20])
+
+    with pytest.raises(RefusedError) as caught:
+        read_base(tmp_path, progress=meddle)
+    assert caught.value.code == "FILE_CHANGED"
 
 
 def test_an_index_must_agree_with_its_shards(tmp_path: Path) -> None:
@@ -182,13 +198,17 @@ def tokenizer_digest(directory: Path, tokenizer: dict[str, Any], settings: dict[
 
 
 def test_tokenizer_identity_is_what_text_becomes(tmp_path: Path) -> None:
-    plain = {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}}, "truncation": None, "padding": None}
-    settings = {"unk_token": "a"}
-    same = [
+    plain: dict[str, Any] = {
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}},
+        "truncation": None,
+        "padding": None,
+    }
+    settings: dict[str, Any] = {"unk_token": "a"}
+    same: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (plain | {"truncation": {"max_length": 8}, "padding": {"pad_id": 0}}, settings),
         (dict(reversed(plain.items())), {"unk_token": {"content": "a"}, "chat_template": "{{ x }}"}),
     ]
-    other = [
+    other: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (plain | {"normalizer": {"type": "Lowercase"}}, settings),
         (plain | {"model": {"type": "WordLevel", "vocab": {"a": 1, "b": 0}}}, settings),
         (plain, {"unk_token": "b"}),
@@ -196,6 +216,16 @@ def test_tokenizer_identity_is_what_text_becomes(tmp_path: Path) -> None:
     digest = tokenizer_digest(tmp_path / "t", plain, settings)
     assert {tokenizer_digest(tmp_path / f"s{n}", *case) for n, case in enumerate(same)} == {digest}
     assert len({digest} | {tokenizer_digest(tmp_path / f"o{n}", *case) for n, case in enumerate(other)}) == 4
+
+
+def test_a_vocabulary_by_position_and_added_tokens_count_as_ids(tmp_path: Path) -> None:
+    unigram = {"type": "Unigram", "vocab": [["a", 0.0], ["b", -1.5]]}
+    document = {"model": unigram, "added_tokens": [{"content": "<x>", "id": 2}, {"content": "b", "id": 1}]}
+    write_base(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    found = read_base(tmp_path).manifest.tokenizer
+    assert found != "none"
+    assert found.length == 3
 
 
 def test_a_base_without_tokenizer_says_none(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from registry.errors import ProblemError, RefusedError, UsageProblemError
 from registry.formats import read_adapter, read_base
+from registry.formats.directory import open_directory
 from tests.registry.formats.builders import tiny_base, write_adapter, write_base, write_shards
 
 
@@ -34,6 +35,16 @@ def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     (directory / "adapter_model.safetensors").unlink()
     os.mkfifo(directory / "adapter_model.safetensors")
     assert adapter_codes(directory) == {"FILE_NOT_REGULAR"}
+
+
+def test_a_file_swapped_for_a_link_after_the_check_is_not_followed(tmp_path: Path) -> None:
+    path = write_adapter(tmp_path) / "adapter_config.json"
+    directory = open_directory(tmp_path)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RefusedError) as caught:
+        directory.read_file("adapter_config.json")
+    assert caught.value.code == "FILE_UNREADABLE"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

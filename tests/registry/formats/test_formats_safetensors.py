@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -52,7 +53,10 @@ def test_header_gives_absolute_offsets_in_file_order() -> None:
 
 
 def test_header_agrees_with_the_safetensors_library() -> None:
-    arrays = {"x": np.arange(6, dtype=np.float64).reshape(2, 3), "y": np.ones(5, dtype=np.float16)}
+    arrays: dict[str, NDArray[Any]] = {
+        "x": np.arange(6, dtype=np.float64).reshape(2, 3),
+        "y": np.ones(5, dtype=np.float16),
+    }
     content = save(arrays)
     for tensor in read(content).tensors:
         data = content[tensor.offset : tensor.offset + tensor.length]
