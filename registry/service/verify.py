@@ -55,7 +55,7 @@ def verify(
         if recompute:
             compositions = [row.digest for row in sound if row.kind == CompositionManifest.KIND]
             faults += [fault for digest in compositions for fault in _recompute(context, reader, digest)]
-        head = audit.head(reader.session)
+        head = audit.head(reader)
         return Verified(
             manifests=len(rows),
             blobs=len(named),
