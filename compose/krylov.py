@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from compose.module import Certificate
-from compose.shapes import Dense, FactorA, FactorB, Matrix, Values
+from compose.shapes import Dense, FactorA, FactorB, Matrix, RitzLeft, RitzRight, RitzValues, Values
 
 FAILURE_PROBABILITY: Final = 1e-9
 TOLERANCE: Final = 1e-5
@@ -36,6 +36,7 @@ _PROBES: Final = 16
 _PROBE_BLOCKS: Final = 10
 _SEED: Final = 20230
 _INVARIANT: Final = 1e-13
+_ROUNDING: Final = 1e-24
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def truncated_svd(matrix: Dense, rank: int, *, exact: bool = False) -> Truncated
     while space.dimension + width <= min(matrix.shape):
         ritz = space.ritz()
         if space.invariant:
-            return _cut(ritz, rank, Certificate(space.remainder(), 0.0, space.dimension))
+            return _settle(space, ritz, rank)
         kept, likely = _choose(ritz, rank)
         goal = TOLERANCE * max(space.energy - float(ritz.theta[:rank].sum()), 0.0)
         if likely <= goal:
@@ -77,6 +78,14 @@ def truncated_svd(matrix: Dense, rank: int, *, exact: bool = False) -> Truncated
     return _whole(matrix, rank)
 
 
+def _settle(space: _Space, ritz: _Ritz, rank: int) -> Truncated:
+    """An invariant space holds all of M, unless M repeats a singular value more often than a block has vectors."""
+    excess = space.remainder()
+    if excess > _ROUNDING * space.energy:
+        return _whole(space.matrix, rank)
+    return _cut(ritz, rank, Certificate(excess, 0.0, space.dimension))
+
+
 def _whole(matrix: Dense, rank: int) -> Truncated:
     u, s, vh = torch.linalg.svd(matrix.to(torch.float64), full_matrices=False)
     return Truncated(u[:, :rank], s[:rank], vh[:rank], Certificate(0.0, 0.0, min(matrix.shape)))
@@ -86,11 +95,11 @@ def _whole(matrix: Dense, rank: int) -> Truncated:
 class _Ritz:
     """Triplets of ``Q^T Q M``, values squared in `theta`, squared residuals ``||K u - theta u||^2`` in `residuals`."""
 
-    u: Matrix
-    s: Values
-    vh: Matrix
-    theta: Values
-    residuals: Values
+    u: RitzLeft
+    s: RitzValues
+    vh: RitzRight
+    theta: RitzValues
+    residuals: RitzValues
 
 
 class _Space:
@@ -119,7 +128,7 @@ class _Space:
 
     @property
     def invariant(self) -> bool:
-        """Whether another block would hold nothing but rounding: a random start then spans the whole row space."""
+        """Whether another block would hold nothing but rounding."""
         return float(torch.linalg.norm(self._next)) <= _INVARIANT * max(self.energy, torch.finfo(torch.float64).tiny)
 
     def ritz(self) -> _Ritz:

@@ -27,6 +27,8 @@ from compose.shapes import (
     StackA,
     StackB,
     Triangle,
+    TriangleA,
+    TriangleB,
     Values,
 )
 
@@ -98,8 +100,8 @@ def difference_norm(
 class Core:
     """Triangles of the stacks and the core between them."""
 
-    r_b: Matrix
-    r_a: Matrix
+    r_b: TriangleB
+    r_a: TriangleA
     stacks: Stacks
 
     @property

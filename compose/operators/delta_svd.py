@@ -9,7 +9,7 @@ import torch
 from compose.lowrank import Core, factor_error, leading, noise_floor, product_norm, rank_above, stack, tuples
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.operators.decompose import pair, svd_choices
-from compose.shapes import FactorA, FactorB, Matrix, Values
+from compose.shapes import BasisA, BasisB, FactorA, FactorB, Matrix
 from compose.tensors import round_once, store_dtype, work_dtype
 
 
@@ -42,11 +42,10 @@ def delta_svd(module: ModuleInput) -> ModuleOutput:
     return ModuleOutput(stored_a, stored_b, figures)
 
 
-def _error(core: Matrix, q_b: FactorB, q_a: FactorB, b: FactorB, a: FactorA) -> float:
+def _error(core: Matrix, q_b: BasisB, q_a: BasisA, b: FactorB, a: FactorA) -> float:
     """``||Q_B core Q_A^T - b a||_F`` from three orthogonal parts: inside both spans, and outside either."""
     b, a = b.to(core.dtype), a.to(core.dtype)
     inside_b, inside_a = q_b.T @ b, a @ q_a
     outside_b, outside_a = b - q_b @ inside_b, a - inside_a @ q_a.T
-    parts: tuple[Values, ...] = (core - inside_b @ inside_a, inside_b @ outside_a)
-    squares = [float(part.square().sum()) for part in parts]
-    return sqrt(sum(squares) + product_norm(outside_b, a) ** 2)
+    inside = float((core - inside_b @ inside_a).square().sum()) + float((inside_b @ outside_a).square().sum())
+    return sqrt(inside + product_norm(outside_b, a) ** 2)
