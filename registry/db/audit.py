@@ -1,137 +1,23 @@
-"""The audit chain: one event a change, each naming the event before it and every row its change wrote.
-
-A row is marked by its table, its key and the digest of all its cells. The event carries the marks and their digest; the
-event's own hash covers that digest and the previous hash, so one head vouches for everything before it.
-"""
+"""Reading the audit events."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from sqlalchemy import select
 
-from blake3 import blake3
-from sqlalchemy import Table, func, insert, select
-from sqlalchemy.orm import Session
-
+from registry.db import chain, paging
+from registry.db.chain import AuditHead
+from registry.db.paging import Page
 from registry.db.rows import AuditEventRow
-from registry.db.rows.core import table_of
-from schemas.canonical import JsonObject, canonical_bytes
-from schemas.digests import PREFIX
+from registry.db.session import Reader
 
-ROW_CONTEXT: Final = "adapter-registry v1 audit row"
-ROWS_CONTEXT: Final = "adapter-registry v1 audit rows"
-EVENT_CONTEXT: Final = "adapter-registry v1 audit event"
-CHAIN_LOCK: Final = 0x6164_6170_7465_7221
-"""Key of the advisory lock under which PostgreSQL appends to the chain; SQLite holds its one write lock anyway."""
-
-RowMark = tuple[str, str, str]
-"""Table, key (JSON array of the key cells), digest of the row."""
+__all__ = ["AuditHead", "head", "page"]
 
 
-@dataclass(frozen=True)
-class Event:
-    """What a change says about itself."""
-
-    change_id: str
-    action: str
-    principal: str
-    subject: str | None
-    detail: JsonObject
-    created: str
+def head(reader: Reader) -> AuditHead | None:
+    """The newest event. Its hash, noted elsewhere, later shows whether the history up to it is still the same."""
+    return chain.head(reader.session)
 
 
-@dataclass(frozen=True)
-class AuditHead:
-    """The newest event: everything before it follows from its hash."""
-
-    sequence: int
-    hash: str
-
-
-def mark(table: Table, cells: Sequence[Any]) -> RowMark:
-    """The mark of a row given as its cells in column order."""
-    key = [cell for column, cell in zip(table.columns, cells, strict=True) if column.primary_key]
-    hasher = blake3(derive_key_context=ROW_CONTEXT)
-    hasher.update(b"".join(_cell(cell) for cell in (table.name, *cells)))
-    return table.name, json.dumps(key, separators=(",", ":")), hasher.hexdigest()
-
-
-def marks_json(marks: Sequence[RowMark]) -> str:
-    """The marks of a change as the event stores them: sorted, so that the order of writing does not matter."""
-    return json.dumps(sorted(marks), separators=(",", ":"))
-
-
-def rows_digest(text: str) -> str:
-    """Digest of an event's marks."""
-    return PREFIX + blake3(_utf8(text), derive_key_context=ROWS_CONTEXT).hexdigest()
-
-
-def event_hash(event: AuditEventRow) -> str:
-    """The hash of an event over its own fields and the previous hash."""
-    document: JsonObject = {
-        "sequence": event.sequence,
-        "change_id": event.change_id,
-        "action": event.action,
-        "principal": event.principal,
-        "subject": event.subject,
-        "detail": event.detail_json,
-        "created": event.created,
-        "rows": event.rows_digest,
-        "previous": event.previous,
-    }
-    return PREFIX + blake3(_event_bytes(document), derive_key_context=EVENT_CONTEXT).hexdigest()
-
-
-def head(session: Session) -> AuditHead | None:
-    """The newest event; None before the first."""
-    newest = select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
-    found = session.execute(newest).one_or_none()
-    return None if found is None else AuditHead(found[0], found[1])
-
-
-def append(session: Session, event: Event, marks: Sequence[RowMark]) -> None:
-    """Append an event to the chain, as the last statement of its transaction.
-
-    The chain is global, so here, and only here, changes wait for each other.
-    """
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(CHAIN_LOCK)))
-    before = head(session)
-    text = marks_json(marks)
-    row = AuditEventRow(
-        sequence=1 if before is None else before.sequence + 1,
-        change_id=event.change_id,
-        action=event.action,
-        principal=event.principal,
-        subject=event.subject,
-        detail_json=canonical_bytes(event.detail).decode(),
-        created=event.created,
-        rows_json=text,
-        rows_digest=rows_digest(text),
-        previous=None if before is None else before.hash,
-        hash="",
-    )
-    row.hash = event_hash(row)
-    table = table_of(AuditEventRow)
-    session.execute(insert(table), [{column.name: getattr(row, column.name) for column in table.columns}])
-
-
-def _event_bytes(document: JsonObject) -> bytes:
-    # not JCS: a tampered cell may hold what JCS refuses, and must still hash to something
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=repr).encode("ascii")
-
-
-def _utf8(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-
-
-def _cell(value: int | str | bytes | float | None) -> bytes:
-    """A cell as bytes, such that no two lists of cells read alike."""
-    if value is None:
-        return b"n"
-    if isinstance(value, bytes):
-        return b"b%d:" % len(value) + value
-    kind, data = (b"s", _utf8(value)) if isinstance(value, str) else (b"i", repr(value).encode())
-    return kind + b"%d:" % len(data) + data
+def page(reader: Reader, after: str | None = None, limit: int = 50) -> Page[AuditEventRow]:
+    """One page of events, newest first."""
+    return paging.page(reader, select(AuditEventRow), (AuditEventRow.sequence,), after, limit, newest_first=True)

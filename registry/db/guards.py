@@ -30,18 +30,18 @@ def install(connection: Connection) -> None:
     """Put every guard in place, replacing what is there."""
     remove(connection)
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(
-            f"CREATE OR REPLACE FUNCTION {_FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $${_FUNCTION_BODY}$$"
+        connection.execute(
+            text(f"CREATE OR REPLACE FUNCTION {_FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $${_FUNCTION_BODY}$$")
         )
     for statement in expected(connection.dialect.name).values():
-        connection.exec_driver_sql(statement)
+        connection.execute(text(statement))
 
 
 def remove(connection: Connection) -> None:
     """Take every guard away, for an upgrade that must touch old rows; only inside the transaction of that upgrade."""
     for name, table in _present(connection):
         suffix = f" ON {table}" if connection.dialect.name == "postgresql" else ""
-        connection.exec_driver_sql(f"DROP TRIGGER {name}{suffix}")
+        connection.execute(text(f"DROP TRIGGER {name}{suffix}"))
 
 
 def check(connection: Connection) -> tuple[Problem, ...]:

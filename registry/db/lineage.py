@@ -12,6 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
+from registry.db.rows.core import BYTEWISE
 from registry.db.session import Reader
 from schemas.digests import Digest
 
@@ -77,7 +78,7 @@ def reached_statement(digest: Digest, direction: Direction, limit: int) -> Selec
 
 def _reached(digest: Digest, direction: Direction) -> CTE:
     here, there = _ends(direction)
-    reached = select(literal(digest).label("digest")).cte("reached", recursive=True)
+    reached = select(literal(digest, BYTEWISE).label("digest")).cte("reached", recursive=True)
     # UNION, not UNION ALL: each manifest is visited once, whatever the number of paths (or a cycle)
     return reached.union(select(there).join(reached, here == reached.c.digest))
 

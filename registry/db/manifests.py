@@ -100,8 +100,8 @@ def load(reader: Reader, digest: Digest, model: type[M]) -> M:
 def candidates(reader: Reader, prefix: str, limit: int = 20) -> tuple[ManifestRow, ...]:
     """Manifests whose digest begins with `prefix` (`blake3:` and some digits), by digest."""
     # "g" sorts right after the hexadecimal digits
-    inside = ManifestRow.digest.between(prefix, prefix + "g")
-    return reader.all(select(ManifestRow).where(inside).order_by(ManifestRow.digest).limit(limit))
+    inside = ManifestRow.digest >= prefix, ManifestRow.digest < prefix + "g"
+    return reader.all(select(ManifestRow).where(*inside).order_by(ManifestRow.digest).limit(limit))
 
 
 def page(reader: Reader, chosen: ManifestFilter, after: str | None = None, limit: int = 50) -> Page[ManifestRow]:

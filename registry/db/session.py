@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, insert, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from registry.db import audit
+from registry.db import chain
 from registry.db.rows import AppendOnlyRow, Row
 from registry.db.rows.core import table_of
 from schemas.canonical import JsonObject
@@ -72,7 +72,7 @@ class Change(Reader):
         self.principal = principal
         # the time in front keeps the rows of a change together in every index by change
         self.change_id = f"{int(moment.timestamp() * 1_000_000):014x}{secrets.token_hex(9)}"
-        self._written: list[audit.RowMark] = []
+        self._written: list[chain.RowMark] = []
         self._subject: str | None = None
         self._detail: JsonObject = {}
         self._noted = False
@@ -87,7 +87,7 @@ class Change(Reader):
             table = table_of(kind)
             values = [self._values(row) for row in rows if type(row) is kind]
             self.session.execute(insert(table), values)
-            self._written.extend(audit.mark(table, tuple(row.values())) for row in values)
+            self._written.extend(chain.mark(table, tuple(row.values())) for row in values)
 
     def insert(self, row: Row) -> None:
         """Write a row of a working table; it is not history and has no mark."""
@@ -119,8 +119,8 @@ class Change(Reader):
         """Append the audit event: the last statement. False when there is nothing to tell."""
         if not self._written and not self._noted:
             return False
-        event = audit.Event(self.change_id, action, self.principal, self._subject, self._detail, self.now)
-        audit.append(self.session, event, self._written)
+        event = chain.Event(self.change_id, action, self.principal, self._subject, self._detail, self.now)
+        chain.append(self.session, event, self._written)
         return True
 
     def _values(self, row: AppendOnlyRow) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection, Executable, Table, select, type_coerce
 from sqlalchemy.types import NullType
 
-from registry.db import audit, guards
+from registry.db import chain, guards
 from registry.db.rows import AuditEventRow
 from registry.db.rows.core import table_of
 from registry.db.session import Reader
@@ -50,7 +50,7 @@ class _Rows:
     """The rows found for one change: table, key, digest."""
 
     change: str
-    marks: list[audit.RowMark]
+    marks: list[chain.RowMark]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class _Marks:
     """What one event says about the rows of its change; `marks` is None when they were edited."""
 
     change: str
-    marks: list[audit.RowMark] | None
+    sequence: int
+    marks: list[chain.RowMark] | None
 
 
 def verify_audit(reader: Reader, expect_head: str | None = None) -> tuple[AuditFault, ...]:
@@ -72,8 +73,13 @@ def verify_audit(reader: Reader, expect_head: str | None = None) -> tuple[AuditF
 def iterate_faults(reader: Reader, expect_head: str | None = None) -> Iterator[AuditFault]:
     """The faults as they are found: first the chain itself, then the rows."""
     connection = reader.session.connection()
-    yield from _chain_faults(connection, expect_head)
-    yield from _row_faults(_events(connection), _found(connection))
+    edited = set()
+    for fault in _chain_faults(connection, expect_head):
+        edited.add(fault.key if fault.code == "EVENT_EDITED" else "")
+        yield fault
+    for fault in _row_faults(_events(connection), _found(connection)):
+        if fault.code != "EVENT_EDITED" or fault.key not in edited:
+            yield fault
 
 
 def _chain_faults(connection: Connection, expect_head: str | None) -> Iterator[AuditFault]:
@@ -82,7 +88,7 @@ def _chain_faults(connection: Connection, expect_head: str | None) -> Iterator[A
     met = expect_head is None
     for event in _chain(connection):
         following = before.sequence + 1 if before else 1
-        whole = audit.event_hash(event)
+        whole = chain.event_hash(event)
         if event.sequence > following:
             yield _event_fault(
                 "EVENT_MISSING", following, None, f"events {following} to {event.sequence - 1}", "nothing"
@@ -107,7 +113,7 @@ def _follows(event: AuditEventRow, before: AuditEventRow | None) -> bool:
     """Whether an event links to the one before it, as that is or (when only its hash cell was edited) as it was."""
     if before is None:
         return event.previous is None
-    return event.previous in (before.hash, audit.event_hash(before))
+    return event.previous in (before.hash, chain.event_hash(before))
 
 
 def _row_faults(events: Iterator[_Marks], found: Iterator[_Rows]) -> Iterator[AuditFault]:
@@ -121,11 +127,13 @@ def _row_faults(events: Iterator[_Marks], found: Iterator[_Rows]) -> Iterator[Au
             table, key, _ = rows[0]
             others = f"a change of {len(rows)} rows that no event names"
             yield AuditFault("EVENT_MISSING", table, key, change, "an audit event", others)
-        elif event.marks is not None:
+        elif event.marks is None:
+            yield _event_fault("EVENT_EDITED", event.sequence, change, "the marks its digest covers", "others")
+        else:
             yield from _compare(change, event.marks, rows)
 
 
-def _compare(change: str, told: list[audit.RowMark], found: list[audit.RowMark]) -> Iterator[AuditFault]:
+def _compare(change: str, told: list[chain.RowMark], found: list[chain.RowMark]) -> Iterator[AuditFault]:
     wanted = {(table, key): digest for table, key, digest in told}
     for table, key, digest in found:
         expected = wanted.pop((table, key), None)
@@ -147,9 +155,9 @@ def _events(connection: Connection) -> Iterator[_Marks]:
     statement = select(_EVENT.c.change_id, _EVENT.c.sequence, _EVENT.c.rows_json, _EVENT.c.rows_digest).order_by(
         _EVENT.c.change_id
     )
-    for change, _, text, digest in _stream(connection, statement):
-        intact = audit.rows_digest(text) == digest
-        yield _Marks(change, [tuple(mark) for mark in json.loads(text)] if intact else None)
+    for change, sequence, text, digest in _stream(connection, statement):
+        intact = chain.rows_digest(text) == digest
+        yield _Marks(change, sequence, [tuple(mark) for mark in json.loads(text)] if intact else None)
 
 
 def _found(connection: Connection) -> Iterator[_Rows]:
@@ -159,12 +167,12 @@ def _found(connection: Connection) -> Iterator[_Rows]:
         yield _Rows(change, [mark for _, mark in group])
 
 
-def _table_marks(connection: Connection, table: Table) -> Iterator[tuple[str, audit.RowMark]]:
+def _table_marks(connection: Connection, table: Table) -> Iterator[tuple[str, chain.RowMark]]:
     # raw cells: what the driver gives, whatever a tampered cell has become
     cells = [type_coerce(column, NullType()) for column in table.columns]
     place = [column.name for column in table.columns].index("change_id")
     for row in _stream(connection, select(*cells).order_by(table.c.change_id)):
-        yield str(row[place]), audit.mark(table, row)
+        yield str(row[place]), chain.mark(table, row)
 
 
 def _stream(connection: Connection, statement: Executable) -> Iterator[Any]:

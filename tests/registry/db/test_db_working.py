@@ -1,0 +1,173 @@
+"""Jobs, idempotency keys, uploads and leases: rows that come and go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from sqlalchemy import text
+
+from registry.db import Change, Database, idempotency, jobs, leases, uploads
+from registry.db.rows import JobRow
+from registry.db.session import stamp
+from registry.errors import ConflictError, NotFoundError
+from schemas.canonical import JsonObject
+from tests.registry.db.examples import ME, digest
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.moment = NOON
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def forward(self, seconds: float) -> None:
+        """Let time pass."""
+        self.moment += timedelta(seconds=seconds)
+
+
+def queue(database: Database, key: str) -> tuple[JobRow, bool]:
+    """Queue a job."""
+    return database.change("queue", ME, lambda change: jobs.insert(change, "compose", key, {"key": key}))
+
+
+def test_one_live_job_a_key(database: Database) -> None:
+    first, created = queue(database, "k")
+    again, created_again = queue(database, "k")
+    assert (created, created_again, again.id) == (True, False, first.id)
+    database.change("done", ME, lambda change: jobs.finish(change, first.id, {"digest": "d"}))
+    assert queue(database, "k")[1] is False
+    other, _ = queue(database, "other")
+    database.change("fail", ME, lambda change: jobs.fail(change, other.id, {"code": "X"}))
+    assert queue(database, "other")[1] is True
+
+
+def test_a_job_goes_from_queued_to_done(database: Database) -> None:
+    job, _ = queue(database, "k")
+    claimed = database.change("claim", ME, lambda change: jobs.claim(change, "w1", 60))
+    assert claimed is not None
+    assert (claimed.id, claimed.status, claimed.worker, claimed.attempts) == (job.id, "running", "w1", 1)
+    assert database.change("claim", ME, lambda change: jobs.claim(change, "w2", 60)) is None
+    assert database.change("progress", ME, lambda change: jobs.progress(change, job.id, {"done": 1}))
+    assert database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "d"}))
+    assert not database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "e"}))
+    with database.reading() as reader:
+        found = jobs.get(reader, job.id)
+        assert (found.status, found.result, found.progress) == ("done", {"digest": "d"}, {"done": 1})
+        assert found.request == {"key": "k"}
+        assert [row.id for row in jobs.page(reader, "done").items] == [job.id]
+
+
+def test_the_oldest_job_is_claimed_first_and_an_abandoned_one_again(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        order = []
+        for key in ("a", "b"):
+            order.append(queue(database, key)[0].id)
+            clock.forward(1)
+
+        def claim(worker: str) -> str | None:
+            job = database.change("claim", ME, lambda change: jobs.claim(change, worker, 10))
+            return None if job is None else job.id
+
+        assert [claim("w1"), claim("w1"), claim("w1")] == [*order, None]
+        clock.forward(9)
+        assert database.change("renew", ME, lambda change: jobs.renew(change, order[1], "w1", 10))
+        clock.forward(2)
+        assert claim("w2") == order[0]
+        assert not database.change("renew", ME, lambda change: jobs.renew(change, order[0], "w1", 10))
+
+
+def test_a_cancelled_job_is_not_finished(database: Database) -> None:
+    job, _ = queue(database, "k")
+    assert database.change("cancel", ME, lambda change: jobs.cancel(change, job.id)).status == "cancelled"
+    assert not database.change("finish", ME, lambda change: jobs.finish(change, job.id, {}))
+    with pytest.raises(NotFoundError) as caught:
+        database.change("cancel", ME, lambda change: jobs.cancel(change, "none"))
+    assert caught.value.code == "JOB_UNKNOWN"
+
+
+def test_working_rows_leave_no_history(database: Database) -> None:
+    queue(database, "k")
+    with database.reading() as reader:
+        assert reader.session.scalar(text("SELECT count(*) FROM audit_event")) == 0
+
+
+def test_the_same_request_under_a_key_gets_its_answer_and_another_is_refused(database: Database) -> None:
+    answer: JsonObject = {"generation": 3}
+
+    def put(request: str) -> None:
+        database.change("put", ME, lambda change: idempotency.put(change, ME, "key", digest(request), answer))
+
+    put("request")
+    put("request")
+    with database.reading() as reader:
+        assert idempotency.check(reader, ME, "key", digest("request")) == answer
+        assert idempotency.check(reader, "someone else", "key", digest("request")) is None
+    with pytest.raises(ConflictError) as caught:
+        put("another")
+    assert caught.value.code == "IDEMPOTENCY_KEY_REUSED"
+
+
+def test_old_idempotency_keys_are_swept(database_url: str) -> None:
+    clock = Clock()
+
+    def put(change: Change) -> None:
+        idempotency.put(change, ME, f"key at {change.now}", digest("r"), {})
+
+    with Database(database_url, clock=clock) as database:
+        database.change("put", ME, put)
+        clock.forward(60)
+        database.change("put", ME, put)
+        assert database.change("sweep", ME, lambda change: idempotency.sweep(change, stamp(NOON))) == 0
+        limit = stamp(NOON + timedelta(seconds=1))
+        assert database.change("sweep", ME, lambda change: idempotency.sweep(change, limit)) == 1
+
+
+def test_an_upload_advances_only_from_where_it_stands(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        until = stamp(NOON + timedelta(seconds=30))
+        row = database.change("begin", ME, lambda c: uploads.create(c, expected=digest("f"), size=10, expires=until))
+        moves = [
+            database.change(
+                "go", ME, partial(uploads.advance, upload_id=row.id, start=start, offset=offset, expires=until)
+            )
+            for start, offset in ((0, 4), (0, 4), (4, 10))
+        ]
+        assert moves == [True, False, True]
+        with database.reading() as reader:
+            assert uploads.get(reader, row.id).offset == 10
+            assert [item.id for item in uploads.running(reader)] == [row.id]
+            assert uploads.expired(reader) == ()
+        clock.forward(30)
+        with database.reading() as reader:
+            assert [item.id for item in uploads.expired(reader)] == [row.id]
+        database.change("end", ME, lambda c: uploads.remove(c, row.id))
+        with database.reading() as reader, pytest.raises(NotFoundError):
+            uploads.get(reader, row.id)
+
+
+def test_leases_run_out_or_are_released(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        until = stamp(NOON + timedelta(seconds=30))
+        held = [
+            database.change(
+                "lease", ME, partial(leases.acquire, channel="live", number=3, holder=holder, expires=until)
+            )
+            for holder in ("a", "b")
+        ]
+        assert database.change("release", ME, lambda c: leases.release(c, held[0].id))
+        assert not database.change("release", ME, lambda c: leases.release(c, held[0].id))
+        with database.reading() as reader:
+            assert [row.holder for row in leases.of(reader, "live")] == ["b"]
+        clock.forward(30)
+        with database.reading() as reader:
+            assert leases.of(reader, "live") == ()
