@@ -9,4 +9,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "shared_factor": "oracles.routed.shared_factor",
     "composition_merge": "oracles.routed.composition_merge",
     "continual_state": "oracles.routed.continual_state",
+    "runtime_execution": "oracles.routed.runtime_execution",
 }

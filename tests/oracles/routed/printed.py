@@ -273,4 +273,63 @@ CONTINUAL_STATE = (
     ),
 )
 
-ROWS: tuple[Row, ...] = ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE + CONTINUAL_STATE
+RUNTIME_EXECUTION = (
+    *rows(
+        "runtime_execution",
+        "R 0x08A",
+        {
+            "teaching route": "0.75 0.25 0.6 0.4 0.5 0.8 0.2",
+            "route occurrences": "8",
+            "permutation": "0 3 6 2 5 7 1 4",
+            "segment offsets": "0 3 6 8",
+            "segment rows": "0 1 3 2",
+            "occurrences with an overflow and dense": "7 12",
+        },
+    ),
+    *rows(
+        "runtime_execution",
+        "R 0x08C",
+        {
+            "shared-A output": "-0.1875 0 -2.6 2.1 -0.375 2.25 -2.4 1.5",
+            "FLOPs independent, shared, saved": "160 112 48",
+            "saved by formula 2 (R - T) r d_in": "48",
+            "preconditions of reuse": "storage version orientation input_row dropout_mask rank scale_placement between",
+        },
+    ),
+    *rows(
+        "runtime_execution",
+        "R 0x08E",
+        {
+            "metadata bytes": "192",
+            "bytes of Z_R and D_R": "128",
+            "selected-factor copies, indexed and direct": "160 0",
+        },
+    ),
+    *rows(
+        "runtime_execution",
+        "R 0x08F",
+        {"prefill rows and occurrences": "128 256", "decode rows and occurrences": "16 32"},
+    ),
+    *rows(
+        "runtime_execution",
+        "R 0x08D",
+        {
+            "shared A packed gradients (38 coordinates)": "1e-08",
+            "independent A packed gradients (50 coordinates)": "1e-08",
+        },
+    ),
+    *rows("runtime_execution", "R 0x08B", {"packed against dense reference": "1e-14"}),
+    *rows("runtime_execution", "R 0x08K", {"order inside a segment": "1e-14"}),
+    *rows(
+        "runtime_execution",
+        "R 0x08G",
+        {
+            "a republished slot_generation": "adapters[1].slot_generation",
+            "a route change is another K/V signature": "True",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = (
+    ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE + CONTINUAL_STATE + RUNTIME_EXECUTION
+)
