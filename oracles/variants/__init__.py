@@ -12,4 +12,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "pissa": "oracles.variants.pissa",
     "loftq": "oracles.variants.loftq",
     "dora": "oracles.variants.dora",
+    "variant_stacks": "oracles.variants.variant_stacks",
 }

@@ -261,4 +261,48 @@ DORA = rows(
     },
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + LOFTQ + DORA
+VARIANT_STACKS = (
+    *rows(
+        "variant_stacks",
+        "V 0x09B",
+        {
+            "determined cells of QLoRA+rsLoRA": "P - P P P P P - admitted",
+            "determined cells of QDoRA": "P - P P P P P P admitted",
+            "determined cells of LoRA-FA+rsLoRA": "P P P P P P - P admitted",
+            "determined cells of PiSSA+rsLoRA": "P - P P P P P P admitted",
+            "determined cells of QAdaLoRA": "- - P - - U P C conditional",
+            "determined cells of LoRA+&DoRA": "- P P C C - - U conditional",
+            "determined cells of PiSSA+DoRA": "P P P - U - - U conditional",
+            "determined cells of LoftQ+DoRA": "P P P - U - - U conditional",
+            "determined cells of AdaLoRA+DoRA": "- R - - - - - - refused",
+            "determined cells of AdaLoRA+LoftQ": "- R - - - - - - refused",
+            "determined cells of AdaLoRA+rsLoRA": "- AS S S - - - - conditional",
+            "determined cells of LoRA+&LoRA-FA": "- X - X - - - - refused",
+            "determined cells of LoRA-FA+DoRA": "- - - M - - - - refused",
+            "determined cells of PiSSA+patterned-rsLoRA": "- C C - R - C - refused",
+            "determined cells of several-native-PiSSA": "X - - - X - - - refused",
+            "determined cells of QLoRA+LoRA-FA": "P - - - - - - C conditional",
+        },
+    ),
+    *rows("variant_stacks", "V 0x09C", {"non-commutation": "0.2"}),
+    *rows(
+        "variant_stacks",
+        "V 0x09D",
+        {
+            "W_q": "1.0 -0.5 0.5",
+            "W_q + s B A": "1.22 -0.68 0.50",
+            "initial magnitude of row 1": "1.224744871392",
+            "effective row 1": "1.007198734693 -0.561389458681 0.412786366677",
+        },
+    ),
+    *rows("variant_stacks", "V 0x09E", {"classic and rank-stabilised scale": "2.0 2.828427"}),
+    *rows("variant_stacks", "V 0x09F", {"LoftQ+DoRA starts at its own direction": "0"}),
+    *rows("variant_stacks", "V 0x09G", {"AdaLoRA with a loftq_config alone": "accepted_but_shadowed rejected"}),
+    *rows(
+        "variant_stacks",
+        "V 0x09K",
+        {"stacks the document names": "15 16", "portable artifact evidence": "False"},
+    ),
+)
+
+ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + LOFTQ + DORA + VARIANT_STACKS
