@@ -51,7 +51,7 @@ def ledger_table(measurement: JsonObject) -> Table:
     """The ledger, a row a module and one for all; figures that do not belong to the method are left out."""
     modules = {name: row for name, row in _mapping(measurement.get("modules")).items() if isinstance(row, dict)}
     total = _mapping(measurement.get("total"))
-    columns = [column for column in _LEDGER_COLUMNS if total.get(column) not in (None, [])]
+    columns = [key for key in _LEDGER_COLUMNS if any(row.get(key) not in (None, []) for row in modules.values())]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("module", *columns):
         table.add_column(column.replace("_", " "), no_wrap=True)

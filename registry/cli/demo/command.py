@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,17 +27,21 @@ SECOND: Final = (("qa-lora", 0.5), ("tone-rslora", 0.5))
     help="Folder with the demo adapters: tests/data/adapters of a clone.",
 )
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the registry in this folder, which must not exist.")
-def demo(adapters: Path, keep: Path | None) -> None:
+@click.pass_context
+def demo(ctx: click.Context, adapters: Path, keep: Path | None) -> None:
     """Run the main job on the real MiniLM base and real adapters."""
+    root = ctx.find_root().command
     if keep is not None:
         keep.mkdir(parents=True)
-        _run(Shell(keep.absolute()), adapters.absolute(), _base())
+        _run(Shell(keep.absolute(), root), adapters.absolute())
         return
     with tempfile.TemporaryDirectory(prefix="registry-demo-") as folder:
-        _run(Shell(Path(folder)), adapters.absolute(), _base())
+        _run(Shell(Path(folder), root), adapters.absolute())
 
 
-def _run(shell: Shell, adapters: Path, base: Path) -> None:
+def _run(shell: Shell, adapters: Path) -> None:
+    base = _base()
+    os.environ["REGISTRY_HOME"] = str(shell.folder / "home")
     shell.title("A registry with one base and three adapters")
     shell.registry("init")
     shell.registry("add", "base", str(base), "--name", "minilm")

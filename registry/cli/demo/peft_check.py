@@ -18,6 +18,7 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
 
 from registry.cli.demo.steps import Term
 
@@ -28,6 +29,7 @@ SENTENCES: Final = ["How do I reset my password?", "The invoice of March is miss
 def relative_error(export: Path, base: Path, terms: Sequence[Term]) -> float:
     """||PEFT(export) - (base + sum w s B A)|| / ||reference|| over last hidden states, float32."""
     torch.set_num_threads(2)
+    logging.disable_progress_bar()
     tokens = AutoTokenizer.from_pretrained(base)(SENTENCES, padding=True, return_tensors="pt")
     reference = AutoModel.from_pretrained(base, dtype=torch.float32).eval()
     for term in terms:

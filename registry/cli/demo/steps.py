@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,23 +26,28 @@ class Term:
 
 @dataclass(frozen=True)
 class Shell:
-    """A folder that holds one registry, and commands run against it."""
+    """A folder that holds one registry, and commands run against it; `root` is the `registry` command itself."""
 
     folder: Path
+    root: click.Command
 
     def title(self, text: str) -> None:
         """A headline between steps."""
         click.secho(f"\n== {text}", bold=True)
 
     def registry(self, *arguments: str) -> None:
-        """Run `registry …`, showing command and output; a failure ends the demo."""
-        self.run(["registry", *arguments], [sys.executable, "-m", "registry.app", *arguments])
+        """Run `registry …` in this process, showing command and output; a failure ends the demo."""
+        click.secho(f"$ {shlex.join(['registry', *arguments])}", fg="cyan")
+        code = self.root.main(list(arguments), prog_name="registry", standalone_mode=False, obj=None)
+        if code:
+            raise click.exceptions.Exit(code)
 
     def output(self, *arguments: str) -> str:
         """Run `registry …` and return what it prints."""
-        command = [sys.executable, "-m", "registry.app", *arguments]
-        done = subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True)  # noqa: S603
-        return done.stdout.strip()
+        said = io.StringIO()
+        with redirect_stdout(said):
+            self.root.main(list(arguments), prog_name="registry", standalone_mode=False, obj=None)
+        return said.getvalue().strip()
 
     def run(self, shown: Sequence[str], command: Sequence[str]) -> None:
         """Run any command, shown in a short form."""
@@ -73,6 +80,5 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment with the demo's own registry."""
-        quiet = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-        return {**os.environ, "REGISTRY_HOME": str(self.folder / "home"), **quiet}
+        """This process's environment, made quiet for the model libraries."""
+        return {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
