@@ -9,5 +9,6 @@ ORACLES: Final[Mapping[str, str]] = {
     "shared_factor": "oracles.routed.shared_factor",
     "composition_merge": "oracles.routed.composition_merge",
     "continual_state": "oracles.routed.continual_state",
+    "routing_granularity": "oracles.routed.routing_granularity",
     "runtime_execution": "oracles.routed.runtime_execution",
 }

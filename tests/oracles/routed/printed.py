@@ -330,6 +330,70 @@ RUNTIME_EXECUTION = (
     ),
 )
 
+ROUTING_GRANULARITY = (
+    *rows(
+        "routing_granularity",
+        "R 0x07A",
+        {
+            "B, S, L, P, J": "2 3",
+            "logical gate entries": "3 6 12 36 72",
+            "distinct gates over the batch": "3 6 12 36 72",
+        },
+    ),
+    *rows(
+        "routing_granularity",
+        "R 0x07G.1",
+        {
+            "padded request": "2 0 100",
+            "masks": "1 0",
+            "pooled request": "1",
+            "padding-blind mean": "34",
+            "maximum difference": "33",
+            "unpadded request under both means": "0.666667",
+        },
+    ),
+    *rows(
+        "routing_granularity",
+        "R 0x07F.1",
+        {
+            "dense scalings": "0.70 0.20 0.10 0.60 0.30",
+            "selected weights": "0.77778 0.22222 0 0.66667 0.33333",
+            "row sums": "1.0",
+            "flattened softmax": "0.31430 0.19063 0 0.28439 0.21068",
+            "row sums of the flattened softmax": "0.50493 0.49507",
+            "global selected sum": "1",
+        },
+    ),
+    *rows("routing_granularity", "R 0x07F", {"cache and repair": "off none", "two passes over one cache": "False"}),
+    *rows(
+        "routing_granularity",
+        "R 0x07G",
+        {"refused shortcuts": "same_layer_output future_tokens test_labels mask_blind_mean"},
+    ),
+    *rows(
+        "routing_granularity",
+        "R 0x07L",
+        {
+            "decode steps that reuse the route": "4",
+            "a route change is another K/V key": "True",
+            "dense and selected branches": "3 2",
+            "search evaluations a task": "12",
+            "search evaluations a request": "0",
+        },
+    ),
+    *rows(
+        "routing_granularity",
+        "R 0x07J",
+        {"execution evidence": "dense_all_candidates trace not_verified", "sparse claims admitted": "True False"},
+    ),
+)
+
 ROWS: tuple[Row, ...] = (
-    ROUTED_OPERATOR + METHOD_TRAINING + SHARED_FACTOR + COMPOSITION_MERGE + CONTINUAL_STATE + RUNTIME_EXECUTION
+    ROUTED_OPERATOR
+    + METHOD_TRAINING
+    + SHARED_FACTOR
+    + COMPOSITION_MERGE
+    + CONTINUAL_STATE
+    + ROUTING_GRANULARITY
+    + RUNTIME_EXECUTION
 )
