@@ -3,4 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-ORACLES: Final[Mapping[str, str]] = {}
+ORACLES: Final[Mapping[str, str]] = {
+    "moa": "oracles.conditional.moa",
+}
