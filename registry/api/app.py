@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 
 from registry.api import bodies, channels, compositions, health, manifests, uploads
 from registry.api.jobs import JobRunner
-from registry.api.problems import problem_response
+from registry.api.limits import BODY_LIMIT, BodyLimit
+from registry.api.problems import invalid_response, problem_response
 from registry.errors import ProblemError
 from registry.service.context import Context
 
 
-def create_app(context: Context, *, open_reads: bool = False) -> FastAPI:
+def create_app(context: Context, *, open_reads: bool = False, body_limit: int = BODY_LIMIT) -> FastAPI:
     """Routes, errors and the job runner; reads need a token unless `open_reads`."""
     runner = JobRunner(context)
 
@@ -28,7 +30,9 @@ def create_app(context: Context, *, open_reads: bool = False) -> FastAPI:
     app.state.context = context
     app.state.open_reads = open_reads
     app.state.runner = runner
+    app.add_middleware(BodyLimit, limit=body_limit)
     app.add_exception_handler(ProblemError, problem_response)
+    app.add_exception_handler(RequestValidationError, invalid_response)
     for router in (health.router, uploads.router, manifests.router, compositions.router, channels.router):
         app.include_router(router)
     return app

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from schemas.model import Record
+from schemas.spec import CompositionSpec
+
+
+def tupled(value: object) -> object:
+    """JSON arrays as tuples, which is what strict records take."""
+    if isinstance(value, list):
+        return tuple(tupled(item) for item in value)
+    if isinstance(value, dict):
+        return {key: tupled(item) for key, item in value.items()}
+    return value
 
 
 class PublishIn(Record):
@@ -21,6 +31,10 @@ class RollbackIn(Record):
 
     to: int | None = Field(default=None, ge=1)
     reason: str = "rollback"
+
+
+SpecBody = Annotated[CompositionSpec, BeforeValidator(tupled)]
+PublishBody = Annotated[PublishIn, BeforeValidator(tupled)]
 
 
 class HealthOut(Record):

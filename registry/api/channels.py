@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Response
 
 from registry.api.auth import Publishing, Reading
-from registry.api.bodies import PublishIn, RollbackIn
+from registry.api.bodies import PublishBody, RollbackIn
 from registry.errors import PreconditionRequiredError, Problem, UsageProblemError
 from registry.service import publish
 from registry.service.results import Published
@@ -28,7 +28,7 @@ def get_generations(context: Reading, name: str, response: Response) -> tuple[Pu
 
 @router.post("/{name}/generations", status_code=201)
 def post_generation(
-    context: Publishing, name: str, body: PublishIn, response: Response, if_match: IfMatch = None
+    context: Publishing, name: str, body: PublishBody, response: Response, if_match: IfMatch = None
 ) -> Published:
     """Append a generation. 428 without If-Match, 412 with the current head when it is stale."""
     expect = _expected(if_match)

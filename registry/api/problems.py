@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from registry.errors import (
@@ -18,6 +19,7 @@ from registry.errors import (
     NotAuthenticatedError,
     NotFoundError,
     PreconditionRequiredError,
+    Problem,
     ProblemError,
     PurgedError,
     RefusedError,
@@ -60,6 +62,23 @@ def problem_response(_request: Request, error: Exception) -> JSONResponse:
     status, title = status_of(error)
     body = {"type": "about:blank", "title": title, "status": status, "detail": str(error), **error_document(error)}
     return JSONResponse(body, status, _headers(error), media_type="application/problem+json")
+
+
+def invalid_response(request: Request, error: Exception) -> JSONResponse:
+    """A request that does not have the documented form: the same body as any other usage problem."""
+    if not isinstance(error, RequestValidationError):
+        raise error
+    problems = [
+        Problem(
+            code="REQUEST_INVALID",
+            path=tuple(item["loc"][1:]),
+            expected=item["msg"],
+            observed=repr(item.get("input"))[:120],
+            hint="See /openapi.json for the form of this request.",
+        )
+        for item in error.errors()
+    ]
+    return problem_response(request, UsageProblemError(*problems))
 
 
 def _headers(error: ProblemError) -> dict[str, str]:
