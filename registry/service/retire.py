@@ -60,17 +60,28 @@ def gc(context: Context, grace_s: float) -> Collected:
 
 
 def _remove_unreferenced(context: Context, digests: Iterable[Digest]) -> frozenset[Digest]:
-    """Delete those that no unpurged manifest needs; the check and the presence rows share one transaction."""
+    """Delete those that no unpurged manifest needs.
+
+    The registry forgets them in one transaction and deletes in another, which looks once more who needs them: whenever
+    it is cut off, no row promises bytes that are gone.
+    """
     wanted = frozenset(digests)
 
-    def work(change: Change) -> frozenset[Digest]:
-        gone = wanted - blobs.referenced(change, wanted)
-        for digest in gone:
+    def forget(change: Change) -> frozenset[Digest]:
+        unneeded = wanted - blobs.referenced(change, wanted)
+        for digest in unneeded:
             blobs.mark_absent(change, digest)
+        return unneeded
+
+    forgotten = context.database.change("blob.collect", context.principal, forget)
+
+    def remove(change: Change) -> frozenset[Digest]:
+        gone = forgotten - blobs.referenced(change, forgotten)
+        for digest in gone:
             context.store.delete(digest)
         return gone
 
-    return context.database.change("blob.collect", context.principal, work)
+    return context.database.change("blob.collect", context.principal, remove)
 
 
 def _blobs_of(change: Change, digest: Digest) -> frozenset[Digest]:
