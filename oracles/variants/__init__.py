@@ -13,4 +13,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "loftq": "oracles.variants.loftq",
     "dora": "oracles.variants.dora",
     "variant_stacks": "oracles.variants.variant_stacks",
+    "variant_lifecycle": "oracles.variants.variant_lifecycle",
 }

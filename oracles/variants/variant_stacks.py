@@ -34,6 +34,7 @@ from oracles.variants.rslora import Module, refuses_patterns, scaling
 from oracles.variants.variant_stacks_rules import (
     COORDINATES,
     Axes,
+    NamedStack,
     artifact_union,
     mechanisms,
     outcome,
@@ -45,12 +46,10 @@ UNION_OWNER, AUDIT, ORDER, QDORA = "V 0x09A", "V 0x09B", "V 0x09C", "V 0x09D"
 BOUNDED, EXECUTABLE, REFUSED, ARTIFACT, ORACLE_SECTION = "V 0x09E", "V 0x09F", "V 0x09G", "V 0x09H", "V 0x09K"
 
 
-class Stack(Fixture):
-    """One named stack and its axes."""
+class Stack(NamedStack):
+    """A stack, and whether the document names it."""
 
-    name: str
     named_in_document: bool
-    axes: Axes
 
 
 class StacksFixture(Fixture):

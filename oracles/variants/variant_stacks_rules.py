@@ -32,6 +32,13 @@ class Axes(Fixture):
     adapters: Literal["one", "several"]
 
 
+class NamedStack(Fixture):
+    """A stack under its name."""
+
+    name: str
+    axes: Axes
+
+
 class Fact(NamedTuple):
     """When the axes meet `applies`, these coordinates get these statuses."""
 

@@ -305,4 +305,87 @@ VARIANT_STACKS = (
     ),
 )
 
-ROWS: tuple[Row, ...] = NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + LOFTQ + DORA + VARIANT_STACKS
+VARIANT_LIFECYCLE = (
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AB",
+        {
+            f"direct and resumed hashes of {name} agree": "True"
+            for name in ("QLoRA+rsLoRA", "QDoRA", "LoRA-FA+rsLoRA", "PiSSA+rsLoRA")
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AC",
+        {
+            "scales": "2.828427 2.0",
+            "portable keys of QLoRA+rsLoRA": "proj.lora_A.weight proj.lora_B.weight",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AD",
+        {
+            "QDoRA starts at W_q": "0",
+            "portable keys of QDoRA": "proj.lora_A.weight proj.lora_B.weight proj.lora_magnitude_vector.weight",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AE",
+        {
+            "optimizer keys at P1": "A B magnitude",
+            "frozen A never moves": "0",
+            "portable keys of LoRA-FA+rsLoRA": "proj.lora_A.weight proj.lora_B.weight",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AF",
+        {
+            "portable ranks": "2 4",
+            "portable alphas": "4 5.656854",
+            "release components and their adapter keys": "portable dense 0 2",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AG",
+        {
+            "portable keys are slot-neutral": "True",
+            "reloaded keys": "base_model.model.proj.lora_A.task_blue.weight "
+            "base_model.model.proj.lora_B.task_blue.weight",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AI",
+        {
+            "rollback bases": "nf4_payload_v1 dense_w0_v1",
+            "rollback errors": "0",
+            "uses_arithmetic_unmerge": "False",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AJ",
+        {
+            "AdaLoRA+DoRA stops at": "configuration",
+            "AdaLoRA+LoftQ stops at": "configuration",
+            "LoRA+&LoRA-FA stops at": "optimizer_construction",
+            "LoRA-FA+DoRA stops at": "backward_derivation",
+            "PiSSA+patterned-rsLoRA stops at": "portable_export",
+            "QAdaLoRA stops at": "merge",
+        },
+    ),
+    *rows(
+        "variant_lifecycle",
+        "V 0x0AK",
+        {f"dense release error of {name}": "0" for name in ("QLoRA+rsLoRA", "QDoRA", "LoRA-FA+rsLoRA", "PiSSA+rsLoRA")}
+        | {"full gradients of QDoRA (15 coordinates)": "6.54e-10"},
+    ),
+)
+
+ROWS: tuple[Row, ...] = (
+    NF4 + ADALORA + RSLORA + LORA_PLUS + LORA_FA + PISSA + LOFTQ + DORA + VARIANT_STACKS + VARIANT_LIFECYCLE
+)
