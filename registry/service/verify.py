@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from registry.db import Reader, audit, blobs, lineage, manifests, tensors
+from registry.db import Reader, audit, blobs, lineage, manifests, purges, tensors
 from registry.db.rows import ManifestRow
 from registry.db.verify import AuditFault, verify_audit
 from registry.errors import ProblemError
@@ -34,14 +34,15 @@ def verify(
     """Check everything, or one manifest with all its ancestors.
 
     Manifests are re-hashed and the audit chain replayed; blobs are checked for presence and size, with `deep` re-hashed
-    together with every tensor and the referenced base files. `recompute` composes again and compares the output.
+    together with every tensor and the referenced base files. `recompute` composes again and compares the output. What
+    was purged has no bytes to check.
     """
     with context.database.reading() as reader:
         rows = list(_rows(reader, ref))
         faults = [fault for row in rows for fault in _manifest_faults(row)]
         if ref is None:
             faults += [_audit_fault(item) for item in verify_audit(reader, expect_head)]
-        broken = {fault.subject for fault in faults}
+        broken = {fault.subject for fault in faults} | purges.purged(reader, (row.digest for row in rows))
         sound = [row for row in rows if row.digest not in broken]
         adapters = [
             manifests.load(reader, row.digest, AdapterManifest) for row in sound if row.kind == AdapterManifest.KIND
@@ -133,8 +134,13 @@ def _tensor_faults(
             hint = "Add the adapter's directory again."
             yield _fault("TENSOR_BYTES_MISSING", tensor, "a blob that holds it", "none", hint)
         for place in places:
+            try:
+                data = context.store.read(place.blob, place.offset, place.length)
+            except ProblemError as error:
+                yield from _faults(error, tensor)
+                continue
             hasher = TensorHasher(ref.dtype, ref.shape)
-            hasher.update(context.store.read(place.blob, place.offset, place.length))
+            hasher.update(data)
             if (observed := hasher.finish()) != tensor:
                 hint = f"The location in {place.blob} is wrong; restore the database from a backup."
                 yield _fault("TENSOR_DIGEST_MISMATCH", tensor, tensor, observed, hint)
@@ -170,7 +176,11 @@ def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fau
 
 
 def _audit_fault(item: AuditFault) -> Fault:
-    hint = f"Compare change {item.change} with a backup; `registry verify --expect-head` needs a head kept elsewhere."
+    if item.code == "HEAD_MISSING":
+        hint = "Give the whole head that `registry verify` printed; if it is, restore the database from a backup."
+        return _fault(item.code, "audit head", item.expected, item.observed, hint)
+    where = "this row" if item.change is None else f"change {item.change}"
+    hint = f"Compare {where} with a backup: it was not written by the registry."
     return _fault(item.code, f"{item.table} {item.key}", item.expected, item.observed, hint)
 
 
