@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
+    "adapter_identity": "oracles.routed.adapter_identity",
     "routed_operator": "oracles.routed.routed_operator",
     "method_training": "oracles.routed.method_training",
     "shared_factor": "oracles.routed.shared_factor",

@@ -388,8 +388,43 @@ ROUTING_GRANULARITY = (
     ),
 )
 
+ADAPTER_IDENTITY = (
+    *rows(
+        "adapter_identity",
+        "R 0x00F.5",
+        {
+            "d_in, d_out, r, J": "6 5 2 3",
+            "factor scalars: independent, shared A, shared B": "66 42 46",
+            "factor scalars a task": "22",
+            "scalars of the stored pair": "22",
+        },
+    ),
+    *rows(
+        "adapter_identity",
+        "R 0x00F.1",
+        {
+            "factor scale alters": "pool route",
+            "route k alters": "route",
+            "equal shapes on another base: shape, identity": "True False",
+            "one role: shapes agree, letters do not": "True False",
+        },
+    ),
+    *rows("adapter_identity", "R 0x00F.4", {"tasks": "data-0 data-1 data-2"}),
+    *rows("adapter_identity", "R 0x00F.2", {"families and controls": "8"}),
+    *rows("adapter_identity", "R 0x00F.3", {"records with training labels": "loramoe mixture_of_loras"}),
+    *rows(
+        "adapter_identity",
+        "R 0x00F.6",
+        {
+            "execution evidence": "dense_all_candidates not_verified",
+            "refused fields": "physical_rank slot page_address kernel latency throughput",
+        },
+    ),
+)
+
 ROWS: tuple[Row, ...] = (
-    ROUTED_OPERATOR
+    ADAPTER_IDENTITY
+    + ROUTED_OPERATOR
     + METHOD_TRAINING
     + SHARED_FACTOR
     + COMPOSITION_MERGE

@@ -61,8 +61,9 @@ def test_the_entry_formula_counts_the_distinct_gates(b: int, s: int, n: int, p: 
 
 @given(ROWS, st.floats(-1e3, 1e3))
 def test_a_masked_mean_never_sees_its_padding(rows: tuple[tuple[float, ...], ...], sentinel: float) -> None:
-    padded = Prompt(rows=(*rows, (sentinel,) * 3), mask=(1,) * len(rows) + (0,))
-    plain = Prompt(rows=rows, mask=(1,) * len(rows))
+    n = len(rows)
+    padded = Prompt.model_validate({"rows": (*rows, (sentinel,) * 3), "mask": (1,) * n + (0,)})
+    plain = Prompt.model_validate({"rows": rows, "mask": (1,) * n})
     assert pooled(padded, "masked") == pytest.approx(pooled(plain, "padding_blind"))
 
 
