@@ -5,4 +5,6 @@ from typing import Final
 
 ORACLES: Final[Mapping[str, str]] = {
     "moa": "oracles.conditional.moa",
+    "switchhead": "oracles.conditional.switchhead",
+    "mod_training": "oracles.conditional.mod_training",
 }

@@ -34,4 +34,69 @@ MOA = (
     *rows("moa", "C 0x02G", {"K shape: no expert axis": "1 3 2"}),
 )
 
-ROWS: tuple[Row, ...] = MOA
+SWITCHHEAD = (
+    *rows(
+        "switchhead",
+        "C 0x03B",
+        {"heads by destination": "0 1 2 3", "union of required source projections": "0 1 2 3"},
+    ),
+    *rows("switchhead", "C 0x03C", {"no row of selected gates sums to 1": "0.05"}),
+    *rows("switchhead", "C 0x03E", {"A shape": "1 2 3"}),
+    *rows(
+        "switchhead",
+        "C 0x03F",
+        {
+            "grad W_Q (8 coordinates)": "5e-11",
+            "grad W_K (8 coordinates)": "5e-11",
+            "grad W_V (24 coordinates)": "5e-11",
+            "grad W_O (24 coordinates)": "5e-11",
+            "grad R_S (12 coordinates)": "5e-11",
+            "grad R_D (12 coordinates)": "5e-11",
+        },
+    ),
+    *rows("switchhead", "C 0x03G", {"map elements": "12", "map elements of a dense bank": "36"}),
+    *rows(
+        "switchhead",
+        "C 0x03H",
+        {"MACs": "268", "parameters": "88", "parameters: Q/K, V/O, routers": "16 48 24"},
+    ),
+)
+
+MOD_TRAINING = (
+    *rows(
+        "mod_training",
+        "C 0x04D",
+        {
+            "valid scores": "0.50 -0.30 0.20 0.10 0.30 0.70 -0.10 0.60 0.40 1.00",
+            "padded row of sequence 1": "100",
+            "score order": "5 0 4 1 2",
+            "execution order": "0 4 5 1 2",
+            "selected positions": "10 14 15 21 22 24",
+            "padding is never chosen": "False",
+        },
+    ),
+    *rows(
+        "mod_training",
+        "C 0x04F",
+        {"smallest route margin": "0.1", "grad w against differences (4 coordinates)": "3.2e-9"},
+    ),
+    *rows("mod_training", "C 0x04G", {"linear and map ratios": "0.5 0.25"}),
+    *rows(
+        "mod_training",
+        "C 0x04H",
+        {
+            "Q/K/V/O MACs, dense and routed": "768 384",
+            "QK^T and AV MACs, dense and routed": "576 144",
+            "MLP MACs, dense and routed": "576 288",
+            "router MACs": "48",
+            "gate multiplies": "24",
+            "block MACs, dense and routed": "1920 816",
+            "rho": "0.5",
+            "block ratio": "0.425",
+            "ratio with the router": "0.45",
+            "payload: scores, ids, gather, scatter": "24 96",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING
