@@ -22,7 +22,19 @@ from schemas.names import short
 @output_option
 @pass_state
 def admit(state: State, spec: BinaryIO, dry_run: bool, plan: bool) -> None:
-    """Decide on the composition SPEC (YAML or JSON, - for stdin), store the decision, compose when admitted."""
+    """Decide on the composition SPEC, store the decision, compose when admitted.
+
+    SPEC is a file of YAML or JSON, - for stdin:
+
+    \b
+      name: support
+      base: minilm
+      method: cat
+      space: delta
+      members:
+        - {ref: qa-lora, weight: 1.0}
+        - {ref: tone-rslora, weight: -0.5}
+    """
     with state.registry() as registry, steps_bar("composing") as progress:
         answer = registry.admit(spec.read(), dry_run=dry_run, plan=plan, progress=progress)
     if state.output == "table":

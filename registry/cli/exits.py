@@ -29,9 +29,11 @@ from registry.errors import (
     UsageProblemError,
     error_document,
 )
+from validators import CodeUnknownError, CouldNotCheckError
 
 EXIT_CODES: Final[dict[type[ProblemError], int]] = {
     InternalError: 1,
+    CouldNotCheckError: 1,
     UsageProblemError: 2,
     PreconditionRequiredError: 2,
     RefusedError: 3,
@@ -39,6 +41,7 @@ EXIT_CODES: Final[dict[type[ProblemError], int]] = {
     DecisionError: 9,
     DecisionRefusedError: 3,
     NotFoundError: 4,
+    CodeUnknownError: 4,
     PurgedError: 4,
     ConflictError: 5,
     StaleHeadError: 5,
@@ -62,12 +65,27 @@ def tell(error: ProblemError, *, as_json: bool) -> None:
         sys.stderr.write(json.dumps(document) + "\n")
         return
     console = Console(stderr=True, soft_wrap=True, highlight=False)
+    if isinstance(error, DecisionError):
+        _tell_decision(console, error)
+        return
     for problem in error.problems:
         where = f" at {problem.pointer}" if problem.path else ""
         console.print(f"[bold red]{problem.code}[/]{escape(where)}")
         console.print(f"  expected: {escape(problem.expected)}")
         console.print(f"  observed: {escape(problem.observed)}")
         console.print(f"  repair:   {escape(problem.hint)}")
-    for key in ("head", "admission"):
-        if key in document:
-            console.print(f"  {key}: {document[key]}")
+    if "head" in document:
+        console.print(f"  head: {document['head']}")
+
+
+def _tell_decision(console: Console, error: DecisionError) -> None:
+    """The codes that stop the composition; the findings themselves are data and stand on stdout."""
+    codes = ", ".join(sorted({problem.code for problem in error.problems}))
+    if isinstance(error, NotAcknowledgedError):
+        console.print(f"[bold yellow]not acknowledged[/]: {codes}")
+        console.print(f"  repair:    what the findings say, or write acknowledge: {escape(f'[{codes}]')} into the spec")
+    else:
+        console.print(f"[bold red]refused[/]: {codes}")
+        console.print("  repair:    what the findings say; `registry explain CODE` says more")
+    if error.admission:
+        console.print(f"  admission: {error.admission}")

@@ -18,7 +18,7 @@ KINDS: Final = ("bases", "adapters", "compositions", "admissions", "publications
 
 
 @click.command()
-@click.argument("kind", required=False, type=click.Choice(KINDS))
+@click.argument("kind", required=False, metavar="[KIND]", type=click.Choice(KINDS))
 @click.option("--base", help="Only what belongs to this base (digest).")
 @click.option("--method", help="Only compositions of this method.")
 @click.option("--family", help="Only adapters of this family.")
@@ -39,7 +39,10 @@ def ls(
     limit: int,
     after: str | None,
 ) -> None:
-    """List what is registered, newest first."""
+    """List what is registered, newest first.
+
+    KIND is one of bases, adapters, compositions, admissions, publications, statements.
+    """
     with state.registry() as registry:
         wanted = ManifestFilter(
             kind=kind.removesuffix("s") if kind else None,

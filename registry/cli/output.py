@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -13,13 +13,15 @@ from rich.table import Table
 from schemas.canonical import JsonObject
 
 Format = Literal["table", "json", "jsonl"]
+PIPE_WIDTH: Final = 10_000
+"""Columns of a table in a pipe: wider than any row, so that nothing is cut or wrapped."""
 
 
 def console() -> Console:
     """Stdout; colours follow the terminal and NO_COLOR, and nothing is cut in a pipe."""
     out = Console(highlight=False)
     if not out.is_terminal:
-        out = Console(highlight=False, width=160)
+        out = Console(highlight=False, width=PIPE_WIDTH)
     return out
 
 
@@ -48,9 +50,11 @@ def emit_rows(rows: Sequence[JsonObject], output: Format, columns: Sequence[str]
 
 
 def _cell(value: object) -> str:
-    if value is None:
+    if value is None or value is False:
         return "-"
+    if value is True:
+        return "yes"
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(item) for item in value)
+        return ", ".join(_cell(item) for item in value) or "-"
     text = str(value)
     return text[:19] if text.startswith("blake3:") else text

@@ -6,10 +6,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from registry.service.decide import problem_of
 from registry.service.results import Admitted
 from schemas.canonical import JsonObject, JsonValue
 from schemas.decision import COMPONENTS, COORDINATES, Finding
-from validators import explain
+from schemas.digests import PREFIX
+from schemas.names import short
 
 _STYLE = {"admitted": "green", "conditional": "yellow", "refused": "red"}
 _LEDGER_COLUMNS = (
@@ -40,10 +42,12 @@ def decision_table(answer: Admitted) -> Group:
 
 
 def _finding(finding: Finding) -> Text:
-    record = explain(finding.code)
+    problem = problem_of(finding)
+    where = f" at {problem.pointer}" if problem.path else ""
+    subject = f" of {short(finding.subject)}" if finding.subject.startswith(PREFIX) else ""
     return Text(
-        f"{finding.severity}: {finding.code} ({finding.subject}) expected {finding.expected}, "
-        f"found {finding.observed}\n    repair: {record.recovery}"
+        f"{finding.severity}: {problem.code}{where}{subject}: expected {problem.expected}, found {problem.observed}"
+        f"\n    repair: {problem.hint}"
     )
 
 

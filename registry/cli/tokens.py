@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from registry.cli.output import emit
+from registry.cli.output import emit, emit_rows
 from registry.cli.state import State, output_option, pass_state
 from registry.service.tokens import PERMISSIONS, Permission
 
@@ -22,10 +22,22 @@ def token() -> None:
 @output_option
 @pass_state
 def create(state: State, principal: str, allow: tuple[Permission, ...]) -> None:
-    """Make a token for PRINCIPAL; it is shown once."""
+    """Make a token for PRINCIPAL; it is shown once, on stdout, its id on stderr."""
     with state.registry() as registry:
         made = registry.create_token(principal, allow)
     emit(made.document(), state.output, [made.secret])
+    if state.output == "table":
+        click.echo(f"token {made.id}: {made.principal} may {', '.join(made.permissions)}", err=True)
+
+
+@token.command("ls")
+@output_option
+@pass_state
+def list_tokens(state: State) -> None:
+    """List tokens by id; never their secrets."""
+    with state.registry() as registry:
+        rows = [item.document() for item in registry.tokens()]
+    emit_rows(rows, state.output, ("id", "principal", "permissions", "revoked", "created"))
 
 
 @token.command("revoke")

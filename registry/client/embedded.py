@@ -27,7 +27,7 @@ from registry.service.results import (
     Shown,
     Verified,
 )
-from registry.service.tokens import NewToken, Permission
+from registry.service.tokens import ListedToken, NewToken, Permission
 from registry.settings import Settings
 from registry.wiring import opened
 
@@ -124,6 +124,10 @@ class EmbeddedRegistry:
     def create_token(self, principal: str, permissions: tuple[Permission, ...]) -> NewToken:
         """Make a bearer token; its secret is shown once."""
         return tokens.create(self.context, principal, permissions)
+
+    def tokens(self) -> tuple[ListedToken, ...]:
+        """Every token by id, without its secret."""
+        return tokens.ls(self.context)
 
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id."""

@@ -76,11 +76,11 @@ def require_proceeding(answer: Admitted) -> Admitted:
     """
     decision, admission = answer.decision, answer.admission or ""
     if answer.outcome == "refused":
-        problems = [_problem(finding) for finding in decision.refusals]
+        problems = [problem_of(finding) for finding in decision.refusals]
         raise DecisionRefusedError(*problems, admission=admission, decision=decision.document())
     waiting = _conditions(decision) - set(answer.acknowledged)
     if waiting:
-        problems = [_problem(finding) for finding in decision.findings if finding.code in waiting]
+        problems = [problem_of(finding) for finding in decision.findings if finding.code in waiting]
         raise NotAcknowledgedError(*problems, admission=admission, decision=decision.document())
     return answer
 
@@ -121,7 +121,8 @@ def _conditions(decision: Decision) -> set[str]:
     return {finding.code for finding in decision.findings if finding.severity == "condition"}
 
 
-def _problem(finding: Finding) -> Problem:
+def problem_of(finding: Finding) -> Problem:
+    """A finding with the way to repair it."""
     return Problem(
         code=finding.code,
         path=finding.path,

@@ -14,7 +14,6 @@ from registry.service.results import Published
 from schemas.adapter import AdapterManifest
 from schemas.composition import CompositionManifest
 from schemas.digests import Digest
-from schemas.model import problems_of
 from schemas.names import check_name
 from schemas.publication import KvIdentity, PublicationManifest
 
@@ -117,7 +116,11 @@ def _append(
             kv_identity=_kv_identity(change, channel, number, artifacts).digest,
         )
     except ValidationError as error:
-        raise UsageProblemError(*problems_of(error, "PUBLICATION_INVALID")) from error
+        # Everything else in it comes from this registry.
+        hint = "Write a short code such as release, hotfix or bad_answers."
+        raise UsageProblemError(
+            _problem("REASON_INVALID", "1-64 of a-z 0-9 _ -, starting with a letter", repr(reason)[:120], hint)
+        ) from error
     channels.append(change, publication, expect)
     return published(change, publication.digest, live=True)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
+from collections.abc import Iterator
 from typing import Final, Literal
 
-from registry.db import Change, tokens
-from registry.errors import NotAuthenticatedError, Problem
+from registry.db import Change, Reader, tokens
+from registry.db.rows import TokenEventRow
+from registry.errors import NotAuthenticatedError, Problem, UsageProblemError
 from registry.service.context import Context
 from schemas.model import Record
 
 Permission = Literal["read", "register", "compose", "publish", "admin"]
 PERMISSIONS: Final[tuple[Permission, ...]] = ("read", "register", "compose", "publish", "admin")
 _PREFIX: Final = "areg_"
+_PRINCIPAL: Final = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 
 
 class Token(Record):
@@ -33,8 +37,31 @@ class NewToken(Record):
     secret: str
 
 
+class ListedToken(Record):
+    """A token as lists show it."""
+
+    id: str
+    principal: str
+    permissions: tuple[str, ...]
+    created: str
+    revoked: bool
+
+
 def create(context: Context, principal: str, permissions: tuple[Permission, ...]) -> NewToken:
-    """Draw a token with 256 bits and store its hash."""
+    """Draw a token with 256 bits and store its hash.
+
+    Raises:
+        UsageProblemError: `PRINCIPAL_INVALID`; a token without a name cannot be told apart in the audit.
+    """
+    if not _PRINCIPAL.fullmatch(principal):
+        raise UsageProblemError(
+            Problem(
+                code="PRINCIPAL_INVALID",
+                expected="1-256 printable characters, no space at either end",
+                observed=repr(principal)[:120],
+                hint="Name the person or the machine that will hold the token.",
+            )
+        )
     secret = _PREFIX + secrets.token_urlsafe(32)
 
     def work(change: Change) -> NewToken:
@@ -42,6 +69,24 @@ def create(context: Context, principal: str, permissions: tuple[Permission, ...]
         return NewToken(id=row.token, principal=principal, permissions=permissions, secret=secret)
 
     return context.database.change("token.create", context.principal, work)
+
+
+def ls(context: Context) -> tuple[ListedToken, ...]:
+    """Every token, oldest first."""
+    with context.database.reading() as reader:
+        rows = list(_rows(reader))
+        ended = tokens.revoked(reader, [row.token for row in rows])
+        listed = (
+            ListedToken(
+                id=row.token,
+                principal=row.principal,
+                permissions=_permissions(row),
+                created=row.created,
+                revoked=row.token in ended,
+            )
+            for row in rows
+        )
+        return tuple(sorted(listed, key=lambda item: (item.created, item.id)))
 
 
 def revoke(context: Context, token: str) -> None:
@@ -68,12 +113,22 @@ def authenticate(context: Context, secret: str) -> Token:
                 hint="Make another with `registry token create`.",
             )
         )
+    return Token(id=row.token, principal=row.principal, permissions=_permissions(row))
+
+
+def _rows(reader: Reader) -> Iterator[TokenEventRow]:
+    after: str | None = None
+    while True:
+        page = tokens.page(reader, after)
+        yield from page.items
+        after = page.next
+        if after is None:
+            return
+
+
+def _permissions(row: TokenEventRow) -> tuple[str, ...]:
     allow = row.permissions.get("allow")
-    return Token(
-        id=row.token,
-        principal=row.principal,
-        permissions=tuple(str(item) for item in allow) if isinstance(allow, list) else (),
-    )
+    return tuple(str(item) for item in allow) if isinstance(allow, list) else ()
 
 
 def _hash(secret: str) -> str:

@@ -1,0 +1,106 @@
+"""What a person reads when something is refused, listed or piped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from registry.cli.main import cli
+from tests.support import tiny
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a registry that holds a base and two adapters, as the working directory."""
+    monkeypatch.setenv("REGISTRY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REGISTRY_WORKERS", "1")
+    monkeypatch.chdir(tmp_path)
+    run("init")
+    run("add", "base", str(tiny.write_base(tmp_path / "base")), "--name", "tiny")
+    for seed, name in enumerate(("one", "two"), 1):
+        run("add", "adapter", str(tiny.write_adapter(tmp_path / name, seed)), "--base", "tiny", "--name", name)
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    """`registry …` with its exit code checked."""
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def spec(folder: Path, text: str) -> str:
+    """A spec file."""
+    path = folder / "spec.yaml"
+    path.write_text(f"name: m\nbase: tiny\nmethod: cat\n{text}\n", encoding="utf-8")
+    return str(path)
+
+
+def test_an_unknown_code_is_not_found() -> None:
+    assert "CODE_UNKNOWN" in run("explain", "NO_SUCH_CODE", code=4).stderr
+
+
+def test_a_refusal_names_each_code_once_and_says_its_findings_once(home: Path) -> None:
+    told = run("admit", spec(home, "members: [{ref: one, weight: 1}, {ref: one, weight: 2}]"), code=3)
+    assert told.stdout.count("repair: Write space: delta or space: factor.") == 1
+    assert "refuse: MEMBER_TWICE at /members of blake3:" in told.stdout
+    assert told.stderr.splitlines()[0] == "refused: MEMBER_TWICE, SPACE_UNDECLARED"
+    assert "  admission: blake3:" in told.stderr
+
+
+def test_what_waits_for_an_acknowledgement_says_what_to_write(home: Path) -> None:
+    run("add", "base", "base", "--name", "shapes", "--evidence", "structural")
+    run("add", "adapter", "one", "--base", "shapes", "--name", "s1")
+    path = home / "spec.yaml"
+    path.write_text("{name: m, base: shapes, method: cat, space: delta, members: [{ref: s1, weight: 1}]}")
+    told = run("admit", str(path), code=9).stderr
+    assert told.splitlines()[0] == "not acknowledged: BASE_EVIDENCE_STRUCTURAL"
+    assert "write acknowledge: [BASE_EVIDENCE_STRUCTURAL] into the spec" in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_table_in_a_pipe_is_not_cut() -> None:
+    told = run("diff", "one", "tiny").stdout
+    assert "…" not in told
+    assert all(
+        len(digest) == 64 for digest in (line.partition('"blake3:')[2][:64] for line in told.splitlines()) if digest
+    )
+
+
+def test_a_list_marks_what_has_no_name(home: Path) -> None:
+    run("admit", spec(home, "space: delta\nmembers: [{ref: one, weight: 1}, {ref: two, weight: 1}]"))
+    admission = run("ls", "admissions").stdout.splitlines()[1]
+    assert admission.split()[:2] == ["admission", "-"]
+
+
+@pytest.mark.usefixtures("home")
+def test_tokens_are_listed_by_the_id_that_revokes_them() -> None:
+    made = run("token", "create", "ci", "--allow", "read", "--allow", "register")
+    secret, identity = made.stdout.strip(), made.stderr.split()[1].rstrip(":")
+    listed = run("token", "ls").stdout
+    assert identity in listed
+    assert secret not in listed
+    run("token", "revoke", identity)
+    assert "yes" in run("token", "ls").stdout
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("principal", ["", " ci", "a\nb"])
+def test_a_token_needs_a_name(principal: str) -> None:
+    assert "PRINCIPAL_INVALID" in run("token", "create", principal, "--allow", "read", code=2).stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_a_reason_is_a_code() -> None:
+    told = run("publish", "bot", "one", "--reason", "Looks good", code=2).stderr
+    assert "REASON_INVALID" in told
+    assert "hotfix" in told
+
+
+@pytest.mark.usefixtures("home")
+def test_a_head_that_is_not_in_the_chain_says_where_a_head_comes_from() -> None:
+    told = run("verify", "--expect-head", "abc", code=7).stderr
+    assert "HEAD_MISSING at /audit head" in told
+    assert "Give the whole head that `registry verify` printed" in told
