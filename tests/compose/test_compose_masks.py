@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import rfc8785
 from blake3 import blake3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose.masks import MaskRole, draw_mask
@@ -28,6 +28,7 @@ def described(seed: str, adapter: str, module: str, role: str, q: float, count: 
 ROLES: tuple[MaskRole, ...] = ("delta", "a", "b")
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.floats(1e-6, 1.0, exclude_min=True), st.sampled_from(ROLES))
 def test_a_mask_is_the_described_stream(count: int, q: float, role: MaskRole) -> None:
     mask = draw_mask("7", ADAPTER, "layer.0", role, q, count)
