@@ -315,11 +315,17 @@ def final_pattern(fixture: AdaloraFixture) -> tuple[Mask, ...]:
 
 
 def artifact_checks(fixture: AdaloraFixture, keep: tuple[Mask, ...]) -> Iterator[Check]:
-    """Resident scalars against the compact artifact, equal updates, and the scale."""
+    """Resident scalars against the compact artifact, equal updates, and the scale.
+
+    The resume points are: pattern fixed, budget still falling (score state needed too), compact export.
+    """
     pairs = tuple(zip(fixture.modules, keep, strict=True))
     factors = sum(scalars(m.P, m.lam, m.Q) for m in fixture.modules)
     yield equal("factor, score and moment scalars", (factors, 3 * factors, 2 * factors), (30, 90, 60), source=STATE)
-    yield equal("compact scalars", sum(scalars(*compact(m, k)) for m, k in pairs), 15, source=STATE)
+    small = sum(scalars(*compact(m, k)) for m, k in pairs)
+    yield equal("compact scalars", small, 15, source=STATE)
+    levels = (factors + 2 * factors, factors + 2 * factors + 3 * factors, small)
+    yield equal("scalars at three resume points", levels, (90, 180, 15), source=STATE)
     full = tuple(delta(*masked(m, k, fixture.projection.zeroes)) for m, k in pairs)
     yield equal("masked updates", full, UPDATES, source=STATE)
     error = max(distance(a, delta(*compact(m, k))) for a, (m, k) in zip(full, pairs, strict=True))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from oracles.checks import Check, above, below, close, equal, gradient
 from oracles.differences import Point, compare
+from oracles.errors import FixtureRefusedError
 from oracles.matrix import (
     Matrix,
-    add,
     distance,
     inner,
     matmul,
@@ -24,6 +24,7 @@ from oracles.model import Oracle
 from oracles.variants.adamw import State
 from oracles.variants.lora import output, rounded
 from oracles.variants.variant_lifecycle_state import (
+    STEMS,
     LifecycleFixture,
     Portable,
     Run,
@@ -160,15 +161,27 @@ def portable_checks(
         found, expected = reload(portable, n, run.axes, run.runtime_base), run.weight(run.second)
         error = max(distance(found, expected), distance(output(X, found), output(X, expected)))
         yield below(f"reload error of {stack.name}", error, 1e-14, source=MEASURED)
-    missing = run_without_magnitude(fixture, runs[1])
-    yield above("QDoRA without its magnitude is another function", missing, 1e-3, source=QDORA)
+    lost = (refuses_without(fixture, runs[2], frozen, "A"), refuses_without(fixture, runs[1], qdora, "magnitude"))
+    yield equal("refused without frozen A, without magnitude", lost, (True, True), source=EXPORT)
+    additive = runs[1].axes.model_copy(update={"coordinates": "additive"})
+    plain = reload(without(qdora, fixture, "magnitude"), n, additive, runs[1].runtime_base)
+    gap = distance(plain, runs[1].weight(runs[1].second))
+    yield above("QDoRA read as LoRA is another function", gap, 1e-2, source=QDORA)
 
 
-def run_without_magnitude(fixture: LifecycleFixture, run: Run) -> float:
-    """How far the factors alone are from the trained QDoRA weight."""
-    p = run.second.parameters
-    additive = add(run.base, scale(run.s, matmul(p["B"], p["A"])))
-    return distance(output(fixture.batches[1].X, additive), output(fixture.batches[1].X, run.weight(run.second)))
+def without(portable: Portable, fixture: LifecycleFixture, name: str) -> Portable:
+    """The adapter with one tensor dropped."""
+    key = f"{fixture.names.module}.{STEMS[name]}.weight"
+    return portable._replace(tensors={k: tensor for k, tensor in portable.tensors.items() if k != key})
+
+
+def refuses_without(fixture: LifecycleFixture, run: Run, portable: Portable, name: str) -> bool:
+    """Whether reload refuses the adapter once one tensor is dropped."""
+    try:
+        reload(without(portable, fixture, name), fixture.names, run.axes, run.runtime_base)
+    except FixtureRefusedError:
+        return True
+    return False
 
 
 def release_checks(

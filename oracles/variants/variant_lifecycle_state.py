@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from oracles.errors import FixtureRefusedError
 from oracles.linalg import inverse
 from oracles.matrix import (
     Matrix,
@@ -241,10 +242,13 @@ def local(portable: Portable, names: Names, slot: str) -> dict[str, Matrix]:
 
 
 def reload(portable: Portable, names: Names, axes: Axes, base: Matrix) -> Matrix:
-    """The effective weight rebuilt from the translated tensors alone, against an immutable base."""
+    """The effective weight rebuilt from the translated tensors alone; a missing or foreign tensor is refused."""
     state = local(portable, names, names.reload_slot)
     prefix, suffix = f"{names.prefix}.{names.module}.", f".{names.reload_slot}.weight"
     short = {key.removeprefix(prefix).removesuffix(suffix): tensor for key, tensor in state.items()}
+    needed = [stem for name, stem in STEMS.items() if name != "magnitude" or axes.coordinates == "dora"]
+    if sorted(short) != sorted(needed):
+        raise FixtureRefusedError("portable adapter", sorted(short), f"the tensors {sorted(needed)}")
     parameters = {name: short[stem] for name, stem in STEMS.items() if stem in short}
     return weight(axes, base, parameters, scaling(portable.alpha, portable.rank, portable.rule))
 

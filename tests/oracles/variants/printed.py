@@ -3,6 +3,7 @@
 from tests.oracles.ledger import Row, rows
 
 NF4 = (
+    *rows("nf4", "V 0x02A", {"four separate fields": "True nf4 bfloat16"}),
     *rows(
         "nf4",
         "V 0x02B",
@@ -63,7 +64,15 @@ ADALORA = (
             "active ranks": "1 2",
         },
     ),
-    *rows("adalora", "V 0x03I", {"factor, score and moment scalars": "30 90 60", "compact scalars": "15"}),
+    *rows(
+        "adalora",
+        "V 0x03I",
+        {
+            "factor, score and moment scalars": "30 90 60",
+            "compact scalars": "15",
+            "scalars at three resume points": "90 180 15",
+        },
+    ),
 )
 
 RSLORA = (
@@ -126,7 +135,7 @@ LORA_PLUS = (
             "groups": "proj.lora_A embed.lora_embedding_A proj.lora_B proj.bias",
             "frozen parameters are in no group": "proj.weight",
             "rates and decays": "1e-4 1.6e-3 1e-6 0.0",
-            "groups of the installed code": "embed.lora_embedding_A proj.lora_magnitude_vector",
+            "groups of the pinned code": "embed.lora_embedding_A proj.lora_magnitude_vector",
         },
     ),
     *rows("lora_plus", "V 0x05E", {"scheduled ratios": "16.0"}),

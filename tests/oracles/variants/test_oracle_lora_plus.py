@@ -35,7 +35,7 @@ def test_another_rate_under_the_same_tensors_fails_its_check(path: tuple[str, ..
 
 def test_a_trainable_bias_takes_the_rate_of_b_without_decay() -> None:
     fixture = LoraPlusFixture.model_validate_json(json.dumps(document()))
-    for classifier in ("document", "installed"):
+    for classifier in ("document", "pinned"):
         home = next(row for row in grouped(fixture, classifier) if "proj.bias" in row.members)
         assert (home.group, home.eta, home.decay) == ("groupB_no_decay", 16.0 * 1e-4, 0.0)
 
