@@ -7,4 +7,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "moa": "oracles.conditional.moa",
     "switchhead": "oracles.conditional.switchhead",
     "mod_training": "oracles.conditional.mod_training",
+    "mod_causal": "oracles.conditional.mod_causal",
 }

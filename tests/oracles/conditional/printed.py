@@ -99,4 +99,33 @@ MOD_TRAINING = (
     ),
 )
 
-ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING
+MOD_CAUSAL = (
+    *rows("mod_causal", "C 0x05A", {"witness and later logits": "-0.14 0.81 0.79"}),
+    *rows("mod_causal", "C 0x05C", {"direct gradient in w, b and X (35 coordinates)": "3e-11"}),
+    *rows(
+        "mod_causal",
+        "C 0x05D",
+        {"stopped input: VJP into X": "0", "predictor gradient with the payload held (35 coordinates)": "3e-11"},
+    ),
+    *rows(
+        "mod_causal",
+        "C 0x05F",
+        {
+            "valid rows and positives": "15 4",
+            "thresholds": "0.50 0.55 0.60",
+            "TP": "4 1",
+            "FP": "4 1 0",
+            "TN": "7 10 11",
+            "FN": "0 3",
+            "selected": "8 5 1",
+            "drift FP - FN": "4 1 -3",
+            "precision": "0.50 0.80 1.00",
+            "recall": "1.00 0.25",
+            "accuracy": "0.733 0.933 0.800",
+            "always skip: correct rows of all": "11 15",
+            "always skip: accuracy": "0.733",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING + MOD_CAUSAL
