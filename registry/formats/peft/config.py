@@ -24,7 +24,7 @@ SAFE_INITIALIZERS: Final[tuple[JsonValue, ...]] = (True, False, "gaussian", "eva
 """Initializers that leave the base as it is. PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA change it, so their factors mean
 nothing on the original base."""
 LARGEST_RANK: Final = 2**31
-_PATTERN_HINT: Final = "Write it without back references, nested repetitions and more than six repetitions."
+_PATTERN_HINT: Final = "Write it without back references, choices inside a repetition, and more than five repetitions."
 
 Kind = Literal["semantic", "provenance", "ignorable"]
 

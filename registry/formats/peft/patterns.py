@@ -1,6 +1,6 @@
 """PEFT's matching rules for module names, exactly: targets, excludes, layers, rank and alpha patterns.
 
-Expressions come from outside and Python's `re` has no time limit, so those that can run away are not compiled.
+Expressions come from outside and Python's `re` has no time limit, so those that can easily run away are not compiled.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST_PATTERN: Final = 4096
-MOST_REPEATS: Final = 6
-"""Backtracking costs at most about length^repeats; module names have some sixty characters."""
+MOST_REPEATS: Final = 5
+"""Backtracking costs up to about length^repeats; module names have some sixty characters."""
+MOST_ALTERNATIVES: Final = 64
 _BACK_REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.", re.DOTALL)
-_COUNTED: Final = re.compile(r"\{\d*,?\d*\}")
+_QUANTIFIER: Final = re.compile(r"(?<!\()(?:[*+?]|\{\d*,?\d*\})[?+]?")
 _FIRST_NUMBER: Final = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
 
 
@@ -49,17 +50,12 @@ class Matcher:
 
 def compile_regex(text: str) -> re.Pattern[str] | None:
     """A regular expression, or null when it is none or could run away."""
-    if len(text) > LONGEST_PATTERN or _runs_away(text):
-        return None
-    try:
-        return re.compile(text)
-    except (re.error, RecursionError, OverflowError, FutureWarning):
-        return None
+    return None if len(text) > LONGEST_PATTERN or _runs_away(text, MOST_REPEATS) else _compiled(text)
 
 
 def compile_modules(key: str) -> re.Pattern[str] | None:
     """What PEFT builds around a pattern key (`get_pattern_key`): any dotted prefix, the key, the end."""
-    return None if compile_regex(key) is None else compile_regex(rf"(.*\.)?({key})$")
+    return _wrapped(key, rf"(.*\.)?({key})$")
 
 
 def matching(patterns: Iterable[ModulePattern], module: str) -> tuple[ModulePattern, ...]:
@@ -72,7 +68,7 @@ def matching(patterns: Iterable[ModulePattern], module: str) -> tuple[ModulePatt
 
 def compile_layers(pattern: str) -> re.Pattern[str] | None:
     """What PEFT builds around a name of `layers_pattern`: the first number behind it is the layer."""
-    return None if compile_regex(pattern) is None else compile_regex(rf"(?:^|.*?\.){pattern}\.(?P<idx>\d+)\.")
+    return _wrapped(pattern, rf"(?:^|.*?\.){pattern}\.(?P<idx>\d+)\.")
 
 
 def layer_index(module: str, layer_patterns: Iterable[re.Pattern[str]]) -> int | None:
@@ -84,21 +80,38 @@ def layer_index(module: str, layer_patterns: Iterable[re.Pattern[str]]) -> int |
     return None
 
 
-def _runs_away(text: str) -> bool:
-    """Whether a repeated group holds a repetition, or there are too many repetitions, or a back reference."""
+def _wrapped(key: str, text: str) -> re.Pattern[str] | None:
+    """An expression PEFT puts around a key, if the key is one by itself and leaves room for it."""
+    if len(key) > LONGEST_PATTERN or _runs_away(key, MOST_REPEATS - 2) or _compiled(key) is None:
+        return None
+    return _compiled(text)
+
+
+def _compiled(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError, FutureWarning):
+        return None
+
+
+def _runs_away(text: str, most_repeats: int) -> bool:
+    """Whether a repeated group holds a choice, or there are too many choices in a row, or a back reference."""
     if _BACK_REFERENCE.search(text):
         return True
-    plain = _COUNTED.sub("+", _CLASS.sub("c", text))
-    repeats, groups = 0, [False]
+    plain = _QUANTIFIER.sub(_sign, _CLASS.sub("c", text)).replace("(?", "(")
+    groups = [False]
     for index, character in enumerate(plain):
         if character == "(":
             groups.append(False)
         elif character == ")" and len(groups) > 1:
-            repeated_inside = groups.pop()
-            if repeated_inside and plain[index + 1 : index + 2] in {"*", "+"}:
+            chooses = groups.pop()
+            if chooses and plain[index + 1 : index + 2] == "*":
                 return True
-            groups[-1] = groups[-1] or repeated_inside
-        elif character in "*+" and plain[index - 1 : index] not in {"*", "+", "?"}:
-            repeats += 1
+            groups[-1] = groups[-1] or chooses
+        elif character in "*?|":
             groups[-1] = True
-    return repeats > MOST_REPEATS
+    return plain.count("*") + plain.count("?") > most_repeats or plain.count("|") > MOST_ALTERNATIVES
+
+
+def _sign(match: re.Match[str]) -> str:
+    return "?" if match[0].startswith("?") else "*"
