@@ -134,7 +134,7 @@ def _naming() -> None:
         _unique("name", "name", "kind"),
         append_only=True,
     )
-    _index("name", "kind")
+    _index("name", "kind", "name")
     _table(
         "name_version",
         ["name", "version"],
@@ -173,6 +173,7 @@ def _naming() -> None:
         _unique("generation", "publication"),
         append_only=True,
     )
+    _index("generation", "number", "channel")
     _table(
         "generation_artifact",
         ["channel", "number", "position"],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import select
 
 from registry.db import manifests, paging
 from registry.db.paging import Page
@@ -20,11 +19,16 @@ def head(reader: Reader, channel: str) -> GenerationRow | None:
     return reader.one(mine.order_by(GenerationRow.number.desc()).limit(1))
 
 
+def at_head(reader: Reader, channel: str) -> GenerationRow:
+    """The live generation. Raises NotFoundError `CHANNEL_UNKNOWN`."""
+    return found(head(reader, channel), "CHANNEL_UNKNOWN", f"a channel {channel}", "Publish to it first.")
+
+
 def at(reader: Reader, channel: str, number: int) -> GenerationRow:
     """One generation. Raises NotFoundError `CHANNEL_UNKNOWN` or `GENERATION_UNKNOWN`."""
     row = reader.one(select(GenerationRow).where(GenerationRow.channel == channel, GenerationRow.number == number))
     if row is None:
-        found(head(reader, channel), "CHANNEL_UNKNOWN", f"a channel {channel}", "Publish to it first.")
+        at_head(reader, channel)
     hint = f"See the generations with `registry history {channel}`."
     return found(row, "GENERATION_UNKNOWN", f"channel:{channel}@g{number}", hint)
 
@@ -56,9 +60,10 @@ def history(reader: Reader, channel: str, after: str | None = None, limit: int =
 
 def page(reader: Reader, after: str | None = None, limit: int = 50) -> Page[GenerationRow]:
     """One page of live generations, by channel."""
-    newer = aliased(GenerationRow)
-    replaced = exists().where(newer.channel == GenerationRow.channel, newer.number > GenerationRow.number)
-    return paging.page(reader, select(GenerationRow).where(~replaced), (GenerationRow.channel,), after, limit)
+    # every channel has exactly one first generation, so those are the list to walk
+    first = select(GenerationRow).where(GenerationRow.number == 1)
+    firsts = paging.page(reader, first, (GenerationRow.channel,), after, limit)
+    return firsts.map(lambda row: at_head(reader, row.channel))
 
 
 def _generation(change: Change, publication: PublicationManifest) -> GenerationRow:

@@ -18,6 +18,7 @@ from registry.db import engine as engines
 from registry.db.failures import classify
 from registry.db.rows import AuditEventRow
 from registry.db.session import Change, Reader, utc_now
+from registry.errors import ConflictError, Problem
 from schemas.canonical import JsonObject
 
 T = TypeVar("T")
@@ -60,12 +61,19 @@ class Database:
 
         Raises:
             UnavailableError: `DATABASE_BUSY`, `DATABASE_UNAVAILABLE`, `DATABASE_FULL`, `DATABASE_READ_ONLY`.
-            ConflictError: a unique key stayed taken until patience ran out.
+            ConflictError: what `work` raised twice alike, or a unique key that stayed taken until patience ran out.
         """
         deadline = time.monotonic() + self._patience_s
+        met: tuple[Problem, ...] = ()
         for attempt in count():
             try:
                 return self._attempt(action, principal, work)
+            except ConflictError as error:
+                # two reads of one change may see another change commit between them and contradict each other;
+                # a conflict that a second run meets unchanged is real
+                if error.problems == met or time.monotonic() > deadline:
+                    raise
+                met = error.problems
             except SQLAlchemyError as error:
                 failure = classify(error)
                 if not failure.passing or time.monotonic() > deadline:

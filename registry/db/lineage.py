@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sqlalchemy import CTE, Select, exists, literal, select
-from sqlalchemy.orm import InstrumentedAttribute, aliased
+from sqlalchemy import CTE, Select, literal, select
+from sqlalchemy.orm import InstrumentedAttribute
 
+from registry.db import channels
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
 from registry.db.rows.core import BYTEWISE
@@ -55,17 +56,11 @@ def descendants(reader: Reader, digest: Digest, limit: int = LIMIT) -> Lineage:
 
 def live(reader: Reader, digest: Digest) -> tuple[GenerationRow, ...]:
     """The live generations that contain a manifest or anything made from it, by channel."""
-    reached, newer = _reached(digest, "down"), aliased(GenerationRow)
-    replaced = exists().where(newer.channel == GenerationRow.channel, newer.number > GenerationRow.number)
-    part = GenerationArtifactRow
-    statement = (
-        select(GenerationRow)
-        .join(part, (part.channel == GenerationRow.channel) & (part.number == GenerationRow.number))
-        .join(reached, reached.c.digest == part.artifact)
-        .where(~replaced)
-    )
-    rows = {row.channel: row for row in reader.all(statement)}
-    return tuple(rows[channel] for channel in sorted(rows))
+    reached = frozenset(reader.all(select(_reached(digest, "down").c.digest)))
+    touched = select(GenerationArtifactRow.channel).distinct()
+    names = frozenset(reader.chosen(touched, GenerationArtifactRow.artifact, reached))
+    heads = (channels.at_head(reader, channel) for channel in sorted(names))
+    return tuple(head for head in heads if reached.intersection(head.artifacts))
 
 
 def reached_statement(digest: Digest, direction: Direction, limit: int) -> Select[str, str]:

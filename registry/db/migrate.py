@@ -27,7 +27,7 @@ NEWER: Final = "SCHEMA_NEWER"
 
 def head() -> str:
     """The revision this program works on."""
-    return str(_scripts().get_current_head())
+    return str(scripts().get_current_head())
 
 
 def current(url: str) -> str | None:
@@ -80,7 +80,7 @@ def schema_problem(found: str | None) -> Problem | None:
         return None
     if found is None:
         return _problem(MISSING, "no schema", "Run `registry init`.")
-    if any(script.revision == found for script in _scripts().walk_revisions()):
+    if any(script.revision == found for script in scripts().walk_revisions()):
         return _problem(OLDER, f"the older revision {found}", "Run `registry db upgrade`.")
     return _problem(NEWER, f"the newer revision {found}", "Upgrade the program; it must not touch a newer schema.")
 
@@ -104,7 +104,8 @@ def _connected(url: str, *, create: bool = False) -> Iterator[Connection]:
         engine.dispose()
 
 
-def _scripts() -> ScriptDirectory:
+def scripts() -> ScriptDirectory:
+    """Every revision the program knows."""
     return ScriptDirectory.from_config(config())
 
 

@@ -31,8 +31,7 @@ def artifacts(reader: Reader, ref: ChannelRef) -> tuple[Digest, ...]:
     """The ordered tuple of a generation, by default the live one. Raises NotFoundError."""
     if ref.generation is not None:
         return channels.at(reader, ref.channel, ref.generation).artifacts
-    head = channels.head(reader, ref.channel)
-    return found(head, "CHANNEL_UNKNOWN", f"a channel {ref.channel}", "Publish to it first.").artifacts
+    return channels.at_head(reader, ref.channel).artifacts
 
 
 def _named(reader: Reader, ref: NameRef) -> Digest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, UniqueConstraint
+from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from registry.db.rows.core import AppendOnlyRow, Row
@@ -12,9 +12,9 @@ class NameRow(AppendOnlyRow, Row):
     """A name belongs to one kind for ever."""
 
     __tablename__ = "name"
-    __table_args__ = (UniqueConstraint("name", "kind"),)
+    __table_args__ = (UniqueConstraint("name", "kind"), Index(None, "kind", "name"))
     name: Mapped[str] = mapped_column(primary_key=True)
-    kind: Mapped[str] = mapped_column(index=True)
+    kind: Mapped[str]
     created: Mapped[str]
 
 
@@ -60,6 +60,7 @@ class GenerationRow(AppendOnlyRow, Row):
     """Generation `number` (from 1, without gaps) of a channel; the highest is live."""
 
     __tablename__ = "generation"
+    __table_args__ = (Index(None, "number", "channel"),)
     channel: Mapped[str] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     publication: Mapped[str] = mapped_column(ForeignKey("manifest.digest"), unique=True)

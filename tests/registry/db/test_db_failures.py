@@ -1,0 +1,186 @@
+"""Locks, lost races, lost connections: tried again within a bound, then said in words."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from registry.db import Change, Database, blobs, channels, manifests, names
+from registry.db.rows import NameRow
+from registry.db.verify import verify_audit
+from registry.errors import ConflictError, InternalError, UnavailableError
+from schemas.digests import BlobDigests
+from tests.registry.db.examples import ME, adapter, base, digest, next_publication, publish, store
+
+
+def test_a_held_lock_is_waited_for(database: Database) -> None:
+    """Another connection holds what the change needs for a while; the change succeeds after it."""
+    engine = create_engine(database.url)
+    held = threading.Event()
+
+    def hold() -> None:
+        sqlite = engine.dialect.name == "sqlite"
+        with engine.connect() as connection:
+            connection.execute(text("BEGIN IMMEDIATE" if sqlite else "LOCK TABLE manifest IN EXCLUSIVE MODE"))
+            held.set()
+            time.sleep(0.4)
+            connection.rollback()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    store(database, base())
+    holder.join()
+    engine.dispose()
+    with database.reading() as reader:
+        assert manifests.find(reader, base().digest) is not None
+
+
+def test_sqlite_that_stays_locked_is_busy_in_words(tmp_path: Path, sqlite_template: Path) -> None:
+    path = tmp_path / "registry.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    # waits for the lock once, as long as one statement may
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with Database(f"sqlite:///{path}", patience_s=0.0) as database, pytest.raises(UnavailableError) as caught:
+        store(database, base())
+    holder.close()
+    assert caught.value.code == "DATABASE_BUSY"
+
+
+def test_a_lost_race_runs_the_change_again(database: Database) -> None:
+    """The first run reads the head, then another publication commits; the second run sees it."""
+    store(database, base(), adapter(1))
+    if database.url.startswith("sqlite"):
+        return  # the write lock taken at the start leaves no room for this race
+    runs = []
+
+    def work(change: Change) -> int:
+        wanted = next_publication(change, "live", adapter(1).digest)
+        runs.append(wanted.generation)
+        if len(runs) == 1:
+            publish(database, "live", adapter(1).digest)
+        return channels.append(change, wanted).number
+
+    assert database.change("publish", ME, work) == 2
+    assert runs == [1, 2]
+
+
+def test_a_deadlock_is_resolved_by_running_again(database: Database) -> None:
+    """Two changes take two keys in opposite order; PostgreSQL breaks one off, SQLite lets them wait in line."""
+    both = threading.Barrier(2, timeout=5)
+    first_runs: set[str] = set()
+
+    def take(change: Change, mine: str, other: str) -> None:
+        change.append(NameRow(name=f"{mine}-own", kind=mine, created=change.now))
+        blobs.put(change, [BlobDigests(digest(mine), f"sha256:{mine}", 1)])
+        if mine not in first_runs and not database.url.startswith("sqlite"):
+            first_runs.add(mine)
+            both.wait()
+        blobs.put(change, [BlobDigests(digest(other), f"sha256:{other}", 1)])
+
+    def run(mine: str, other: str) -> None:
+        database.change("take", ME, lambda change: take(change, mine, other))
+
+    threads = [threading.Thread(target=run, args=pair) for pair in (("a", "b"), ("b", "a"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.reading() as reader:
+        assert blobs.find(reader, digest("a")) is not None
+        assert {row.name for row in names.page(reader).items} == {"a-own", "b-own"}
+        assert verify_audit(reader) == ()
+
+
+def test_a_key_that_stays_taken_is_a_typed_conflict(database_url: str) -> None:
+    with Database(database_url, patience_s=0.2) as database:
+        store(database, base(), adapter(1))
+        publish(database, "live", adapter(1).digest)
+        with pytest.raises(ConflictError) as caught:
+            database.change("name", ME, lambda change: change.append(*(_name(change), _name(change))))
+    assert caught.value.code == "NAME_TAKEN_BY_KIND"
+
+
+def test_a_connection_lost_in_the_middle_is_made_anew(database: Database) -> None:
+    if database.url.startswith("sqlite"):
+        return
+    runs = []
+
+    def work(change: Change) -> bool:
+        runs.append(change.change_id)
+        if len(runs) == 1:
+            pid = change.session.scalar(text("SELECT pg_backend_pid()"))
+            killer = create_engine(database.url)
+            with killer.begin() as connection:
+                connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            killer.dispose()
+        return manifests.put(change, base())
+
+    assert database.change("add", ME, work) is True
+    assert len(runs) == 2
+    with database.reading() as reader:
+        assert verify_audit(reader) == ()
+
+
+def test_a_server_that_is_away_is_unavailable_in_words(tmp_path: Path) -> None:
+    url = f"postgresql+psycopg://postgres@/none?host={tmp_path}"
+    with Database(url, patience_s=0.0) as database:
+        with pytest.raises(UnavailableError) as writing:
+            store(database, base())
+        with pytest.raises(UnavailableError) as reading, database.reading() as reader:
+            manifests.find(reader, base().digest)
+    assert (writing.value.code, reading.value.code) == ("DATABASE_UNAVAILABLE", "DATABASE_UNAVAILABLE")
+
+
+def test_a_missing_file_is_unavailable_and_is_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    with Database(f"sqlite:///{path}") as database, pytest.raises(UnavailableError):
+        store(database, base())
+    assert not path.exists()
+
+
+def test_a_database_without_a_schema_says_so(empty_database_url: str) -> None:
+    engine = create_engine(empty_database_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE other (id INTEGER)"))
+    engine.dispose()
+    with Database(empty_database_url) as database, pytest.raises(UnavailableError) as caught:
+        store(database, base())
+    assert caught.value.code == "SCHEMA_MISSING"
+
+
+def test_a_file_that_is_no_database_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    path.write_bytes(b"not a database" * 1000)
+    with Database(f"sqlite:///{path}") as database, pytest.raises(InternalError) as caught:
+        store(database, base())
+    assert caught.value.code == "DATABASE_DAMAGED"
+
+
+def test_a_row_without_what_it_names_is_refused(database: Database) -> None:
+    with pytest.raises(InternalError) as caught:
+        store(database, adapter(1))
+    assert "foreign key" in caught.value.problems[0].observed.lower()
+
+
+def test_a_snapshot_cannot_write(database: Database) -> None:
+    with pytest.raises(UnavailableError) as caught, database.reading() as reader:
+        reader.session.execute(text("DELETE FROM job"))
+    assert caught.value.code == "DATABASE_READ_ONLY"
+
+
+def test_a_snapshot_stays_as_it_was(database: Database) -> None:
+    with database.reading() as reader:
+        assert manifests.find(reader, base().digest) is None
+        store(database, base())
+        assert manifests.find(reader, base().digest) is None
+
+
+def _name(change: Change) -> NameRow:
+    return NameRow(name="twice", kind="adapter", created=change.now)
