@@ -12,4 +12,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "continual_state": "oracles.routed.continual_state",
     "routing_granularity": "oracles.routed.routing_granularity",
     "runtime_execution": "oracles.routed.runtime_execution",
+    "cross_contract": "oracles.routed.cross_contract",
 }

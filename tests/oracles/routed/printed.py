@@ -422,6 +422,70 @@ ADAPTER_IDENTITY = (
     ),
 )
 
+CROSS_CONTRACT = (
+    *rows(
+        "cross_contract",
+        "R 0x09B",
+        {
+            "upstream reports that hold": "8",
+            "program of fixture is the report": "8",
+            "one changed file of a loop refuses it": "32",
+            "loops": "2 3 4 5 6 7 8 9 adapter_identity runtime_execution",
+        },
+    ),
+    *rows(
+        "cross_contract",
+        "R 0x09C",
+        {"lanes": "shared_a_selected static_fusion o_lora_ordered am_lora_selector", "legal lanes": "4"},
+    ),
+    *rows(
+        "cross_contract",
+        "R 0x09D",
+        {
+            "base, router, plan and catalog": "teaching-base-r17 teaching-router-r9 41 31",
+            "request and lane": "request-loop10-0001",
+            "versions": "adapter-0-r5 adapter-1-r3 adapter-2-r8",
+            "slot generations": "11 12 13",
+            "pointer generations": "21 22 23",
+            "one owner of shared A": "shared-A-storage-r17 17",
+            "occurrences and segments": "8 3",
+            "shared-A output of the request": "-0.1875 0.0000 -2.6000 2.1000 -0.3750 2.2500 -2.4000 1.5000",
+            "FLOPs saved": "48",
+            "shared-A finite-difference error": "7.11e-10",
+        },
+    ),
+    *rows(
+        "cross_contract",
+        "R 0x09F",
+        {
+            "additivity residual norm": "0.326766",
+            "cross-term norm": "1.0",
+            "AM-LoRA branches a row": "3",
+            "static merge is legal": "True False",
+        },
+    ),
+    *rows(
+        "cross_contract",
+        "R 0x09G",
+        {
+            "plan generations": "41 42 43",
+            "artifact versions": "adapter-1-r3 adapter-1-r4",
+            "A(43) = A(41)": "True",
+            "I_P(43) = I_P(41)": "False",
+            "K/V 42 in 43, 41 in 43, 41 in 41": "False True",
+        },
+    ),
+    *rows(
+        "cross_contract",
+        "R 0x09H",
+        {
+            "substitutions rejected": "8",
+            "naive_heterogeneous_cat is rejected": "1.0",
+            "reordered_tasks_under_old_id is rejected": "True",
+        },
+    ),
+)
+
 ROWS: tuple[Row, ...] = (
     ADAPTER_IDENTITY
     + ROUTED_OPERATOR
@@ -431,4 +495,5 @@ ROWS: tuple[Row, ...] = (
     + CONTINUAL_STATE
     + ROUTING_GRANULARITY
     + RUNTIME_EXECUTION
+    + CROSS_CONTRACT
 )
