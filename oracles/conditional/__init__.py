@@ -8,4 +8,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "switchhead": "oracles.conditional.switchhead",
     "mod_training": "oracles.conditional.mod_training",
     "mod_causal": "oracles.conditional.mod_causal",
+    "mod_sparse_kv": "oracles.conditional.mod_sparse_kv",
 }

@@ -128,4 +128,70 @@ MOD_CAUSAL = (
     ),
 )
 
-ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING + MOD_CAUSAL
+MOD_SPARSE_KV = (
+    *rows(
+        "mod_sparse_kv",
+        "C 0x05M",
+        {
+            "positions": "10 11 12 13 14 15",
+            "stored positions": "10 11 12 13 14 15",
+            "compact slots": "0 1 2 3",
+            "rows a layer at T = 6": "4 0",
+            "rows a layer at T = 4": "3 2 0",
+            "rows a layer at T = 5": "3 0",
+            "empty layer: six closed outcomes": "ABSENT_BY_ROUTE",
+            "global frontier": "6",
+        },
+    ),
+    *rows(
+        "mod_sparse_kv",
+        "C 0x05N",
+        {
+            "visible to the last token": "10 11 12 13 14 15",
+            "position of the last query": "15",
+            "its slot would say": "3",
+        },
+    ),
+    *rows("mod_sparse_kv", "C 0x05O", {"token is not published": "False", "one outcome a layer": "4"}),
+    *rows(
+        "mod_sparse_kv",
+        "C 0x05Q",
+        {
+            "manifest fields": "12",
+            "each field guards alone": "model_revision weight_transform_revision predictor_revision "
+            "route_policy_revision logit_threshold comparator position_contract cache_abi token_prefix side_input "
+            "isolation_namespace route_trace",
+            "refused consumers": "logit_threshold predictor_revision route_trace",
+        },
+    ),
+    *rows(
+        "mod_sparse_kv",
+        "C 0x05R",
+        {
+            "staged at the fault": "ABSENT_BY_ROUTE PRESENT_KV 14 2",
+            "predecessor digest is unchanged": "True",
+            "shared prefix": "5",
+            "final memberships": "True False",
+            "parent rows": "4 0",
+            "child rows": "3 4 0",
+            "rows after rollback to T = 4": "3 2 0",
+            "recomputed decisions and rows": "deterministic_model frozen_decision cache_only",
+            "late completion of the fenced generation": "False",
+        },
+    ),
+    *rows(
+        "mod_sparse_kv",
+        "C 0x05S",
+        {
+            "executed layer-tokens": "12 24",
+            "one row": "16",
+            "dense payload": "384",
+            "sparse payload": "192",
+            "positions, bitmap, offsets": "24 3 20",
+            "named bytes": "239",
+            "payload ratio": "0.5",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING + MOD_CAUSAL + MOD_SPARSE_KV

@@ -19,7 +19,7 @@ from oracles.registry import load
         ("delta_gate", "predictor_probability", "update of row 3: r times the delta"),
         ("comparator", "greater_or_equal", "FP"),
         ("lambda_r", 0.25, "direct BCE"),
-        ("C", 3, "token 1 in the complete top-C"),
+        ("C", 1, "token 1 in its prefix top-C"),
     ],
 )
 def test_each_failure_of_the_lab_fails_its_check(field: str, value: object, check: str) -> None:
