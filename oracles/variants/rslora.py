@@ -226,7 +226,7 @@ def conversion_checks(fixture: RsloraFixture) -> Iterator[Check]:
     yield equal("rank-stable converted rank", stable.rank, 4, source=CONVERSION)
     yield close("rank-stable converted alpha", stable.alpha, 5.656854, source=CONVERSION, digits=6)
     kept = scaling(stable.alpha, stable.rank, "rslora") - scaling(c.alpha, c.r, "rslora")
-    yield below("rank-stable scale is kept", abs(kept), 1e-15, source=CONVERSION)
+    yield below("rank-stable scale is kept", abs(kept), 1e-14, source=CONVERSION)
     doubled = scaling(2.0 * c.alpha, 2 * c.r, "rslora") / scaling(c.alpha, c.r, "rslora")
     yield close("doubling alpha under sqrt r multiplies the scale", doubled, 1.414214, source=CONVERSION, digits=6)
     refused = (refuses_patterns("lora", patterns), refuses_patterns("rslora", patterns))

@@ -90,7 +90,10 @@ def letters(statuses: tuple[str, ...]) -> tuple[str, ...]:
 
 def table_checks(fixture: StacksFixture) -> Iterator[Check]:
     """Mechanisms, vector and outcome of every stack: the cells the document determines, then all eight."""
-    yield equal("stacks", tuple(stack.name for stack in fixture.stacks), tuple(TABLE), source=ORACLE_SECTION)
+    names = tuple(stack.name for stack in fixture.stacks)
+    yield equal("stacks", names, tuple(TABLE), source=ORACLE_SECTION)
+    if names != tuple(TABLE):
+        raise FixtureRefusedError("stacks", names, f"the stacks {', '.join(TABLE)}")
     named = sum(stack.named_in_document for stack in fixture.stacks)
     yield equal("stacks the document names", named, 15, source=ORACLE_SECTION, stated=16)
     for stack in fixture.stacks:
@@ -122,10 +125,7 @@ def scale_checks(fixture: StacksFixture) -> Iterator[Check]:
 
 
 def _stack(fixture: StacksFixture, name: str) -> Axes:
-    for stack in fixture.stacks:
-        if stack.name == name:
-            return stack.axes
-    raise FixtureRefusedError("stacks", [stack.name for stack in fixture.stacks], f"a stack called {name}")
+    return next(stack.axes for stack in fixture.stacks if stack.name == name)
 
 
 def qdora_checks(fixture: StacksFixture) -> Iterator[Check]:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oracles.errors import FixtureRefusedError
@@ -38,8 +38,7 @@ def test_a_singular_factor_has_no_exact_projector() -> None:
 @given(st.lists(st.tuples(ENTRIES, ENTRIES, ENTRIES), min_size=2, max_size=2))
 def test_the_pseudoinverse_projects_onto_the_row_space_of_any_factor(rows: list[tuple[float, float, float]]) -> None:
     A: Matrix = tuple(rows)
-    if not any(x for row in A for x in row):
-        return
+    assume(any(x for row in A for x in row))
     P = matmul(matmul(transpose(A), pseudoinverse(gram(A), 1e-10)), A)
     assert distance(matmul(P, P), P) < 1e-9
     assert distance(matmul(A, P), A) < 1e-8
