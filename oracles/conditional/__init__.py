@@ -9,4 +9,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "mod_training": "oracles.conditional.mod_training",
     "mod_causal": "oracles.conditional.mod_causal",
     "mod_sparse_kv": "oracles.conditional.mod_sparse_kv",
+    "mode_composition": "oracles.conditional.mode_composition",
 }

@@ -194,4 +194,38 @@ MOD_SPARSE_KV = (
     ),
 )
 
-ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING + MOD_CAUSAL + MOD_SPARSE_KV
+MODE_COMPOSITION = (
+    *rows(
+        "mode_composition",
+        "C 0x06C.4",
+        {"staged top-2 selected_softmax (30 coordinates)": "1e-9"},
+    ),
+    *rows("mode_composition", "C 0x06D.2", {"top-1 selected softmax trains no router": "0.0"}),
+    *rows(
+        "mode_composition",
+        "C 0x06E",
+        {
+            "three residual-looking outcomes and an expert": "depth_skip no_op overflow",
+            "three causes stay distinct": "3",
+        },
+    ),
+    *rows("mode_composition", "C 0x06F", {"staged load denominator": "2"}),
+    *rows("mode_composition", "C 0x06G.1", {"parameters, staged and integrated": "30"}),
+    *rows("mode_composition", "C 0x06G.2", {"staged MACs": "88"}),
+    *rows("mode_composition", "C 0x06G.3", {"R_real": "3", "integrated MACs": "188"}),
+    *rows(
+        "mode_composition",
+        "C 0x06J",
+        {
+            "depth rows and skipped rows": "1 3 0 2",
+            "candidate positions": "10 11 12 13",
+            "staged attention positions": "11 13",
+            "expert candidates": "2 4",
+            "integrated paths": "2",
+            "staged K/V": "absent present",
+            "integrated K/V": "present",
+        },
+    ),
+)
+
+ROWS: tuple[Row, ...] = MOA + SWITCHHEAD + MOD_TRAINING + MOD_CAUSAL + MOD_SPARSE_KV + MODE_COMPOSITION
