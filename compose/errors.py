@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.errors import Path, Problem, ProblemError, RefusedError
+from schemas.errors import CancelledError, Path, Problem, RefusedError
 
 
 class ComposeRefusedError(RefusedError):
@@ -13,7 +13,7 @@ class MemoryLimitError(ComposeRefusedError):
     """The plan needs more memory than the limit allows; raised before any work."""
 
 
-class ComposeCancelledError(ProblemError):
+class ComposeCancelledError(CancelledError):
     """The caller cancelled; nothing was left behind."""
 
 

@@ -6,9 +6,10 @@ The classes of `schemas.errors` (usage, refused, digest mismatch) belong to the 
 from __future__ import annotations
 
 from schemas.canonical import JsonObject
-from schemas.errors import DigestMismatchError, Problem, ProblemError, RefusedError, UsageProblemError
+from schemas.errors import CancelledError, DigestMismatchError, Problem, ProblemError, RefusedError, UsageProblemError
 
 __all__ = [
+    "CancelledError",
     "ConflictError",
     "DecisionError",
     "DecisionRefusedError",

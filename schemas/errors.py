@@ -62,6 +62,10 @@ class DigestMismatchError(ProblemError):
     """Bytes do not have the digest under which they are known."""
 
 
+class CancelledError(ProblemError):
+    """The work was called off; nothing of it is kept."""
+
+
 def refuse(problems: Iterable[Problem]) -> None:
     """Raise `RefusedError` with all problems, or do nothing when there are none."""
     found = tuple(problems)

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from registry.errors import (
+    CancelledError,
     ConflictError,
     DecisionError,
     DecisionRefusedError,
@@ -29,9 +30,11 @@ from registry.errors import (
     UsageProblemError,
     error_document,
 )
+from validators.errors import CodeUnknownError, CouldNotCheckError
 
 HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     InternalError: (500, "The program failed"),
+    CancelledError: (409, "The work was called off"),
     UsageProblemError: (400, "The request cannot be read"),
     PreconditionRequiredError: (428, "Say which head you expect"),
     RefusedError: (422, "The content is refused"),
@@ -44,6 +47,8 @@ HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     StaleHeadError: (412, "The channel has another head"),
     NotAllowedError: (403, "Not allowed"),
     NotAuthenticatedError: (401, "A token is needed"),
+    CouldNotCheckError: (500, "The decision could not be made"),
+    CodeUnknownError: (404, "No such code"),
     DigestMismatchError: (422, "The bytes do not have this digest"),
     UnavailableError: (503, "Not available now, try again"),
     NotAcknowledgedError: (422, "The composition needs acknowledgements"),

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from registry.errors import (
+    CancelledError,
     ConflictError,
     DecisionError,
     DecisionRefusedError,
@@ -33,6 +34,7 @@ from validators import CodeUnknownError, CouldNotCheckError
 
 EXIT_CODES: Final[dict[type[ProblemError], int]] = {
     InternalError: 1,
+    CancelledError: 1,
     CouldNotCheckError: 1,
     UsageProblemError: 2,
     PreconditionRequiredError: 2,
