@@ -13,4 +13,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "routing_granularity": "oracles.routed.routing_granularity",
     "runtime_execution": "oracles.routed.runtime_execution",
     "cross_contract": "oracles.routed.cross_contract",
+    "evaluation_publication": "oracles.routed.evaluation_publication",
 }
