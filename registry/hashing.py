@@ -1,13 +1,18 @@
 """One pass over a stream for all its digests: BLAKE3 and SHA-256 of the file, and whatever else reads the same blocks.
 
-Hash functions release the interpreter lock on large blocks, so each takes its own thread while the next block is read.
+Hash functions release the interpreter lock. SHA-256, the slowest, and further consumers of a block each take a thread
+beside reading and BLAKE3, which keeps to one thread itself: on two cores the second belongs to SHA-256. Two buffers
+take turns, so memory stays at two blocks whatever the size of the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import mmap
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from io import FileIO
+from itertools import cycle
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
@@ -16,36 +21,27 @@ from blake3 import blake3
 from schemas.digests import PREFIX, BlobDigests
 
 BLOCK_BYTES: Final = 4 * 2**20
-_INLINE_BYTES: Final = 2**16
+_WORTH_A_THREAD: Final = 2**19
 
-Update = Callable[[bytes], object]
+Block = bytes | memoryview
+Update = Callable[[Block], object]
 """Takes the next bytes of a stream; called in order, from one thread at a time."""
 
 
-def read_blocks(stream: BinaryIO, length: int | None = None) -> Iterator[bytes]:
-    """The next `length` bytes (or all) of a stream in blocks of at most `BLOCK_BYTES`; stops early at its end."""
-    left = length
-    while left is None or left > 0:
-        block = stream.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left))
-        if not block:
-            return
-        yield block
-        left = None if left is None else left - len(block)
-
-
 class StreamHasher:
-    """Both digests of one stream of bytes, computed in parallel threads.
+    """Both digests of one stream of bytes.
 
-    Use as a context manager: `update` every block in order, then `finish`. Further consumers of a block (a tensor's
-    digest, a check of its values) are given to `update` and run beside the two digests, each in order.
+    Use as a context manager: `update` every block in order, then `finish`. A block must stay as it is until the one
+    after the next is given. Further consumers of a block (a tensor's digest, a check of its values) are given to
+    `update` and run beside the two digests, in order.
     """
 
     def __init__(self) -> None:
         self._blake3 = blake3()
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hash")
-        self._running: list[Future[object]] = []
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="hash")
+        self._running: list[Future[None]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -55,16 +51,17 @@ class StreamHasher:
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def update(self, block: bytes, *others: Update) -> None:
-        """Take in the next block; returns while it is still being hashed, so that the next one can be read."""
+    def update(self, block: Block, *others: Update) -> None:
+        """Take in the next block; may return while it is still being hashed, so that the next one can be read."""
         self._wait()
         self._size += len(block)
-        updates: tuple[Update, ...] = (self._blake3.update, self._sha256.update, *others)
-        if len(block) < _INLINE_BYTES:
-            for update in updates:
-                update(block)
+        if len(block) < _WORTH_A_THREAD:
+            _all(block, self._sha256.update, *others)
         else:
-            self._running = [self._pool.submit(update, block) for update in updates]
+            self._running = [self._pool.submit(_all, block, self._sha256.update)]
+            if others:
+                self._running.append(self._pool.submit(_all, block, *others))
+        self._blake3.update(block)
 
     def finish(self) -> BlobDigests:
         """Wait for the last block and give the digests; an error of any consumer is raised here or by `update`."""
@@ -75,3 +72,75 @@ class StreamHasher:
         running, self._running = self._running, []
         for future in running:
             future.result()
+
+
+def _all(block: Block, *updates: Update) -> None:
+    for update in updates:
+        update(block)
+
+
+def hash_blocks(blocks: Iterable[memoryview], *sinks: Callable[[memoryview], object]) -> BlobDigests:
+    """Both digests of the blocks in order; each sink is handed every block once, by this thread."""
+    with StreamHasher() as hasher:
+        for block in blocks:
+            hasher.update(block)
+            for sink in sinks:
+                sink(block)
+        return hasher.finish()
+
+
+def stream_blocks(stream: BinaryIO, length: int | None = None) -> Iterator[bytes]:
+    """The next `length` bytes (or all) of a stream in blocks of at most `BLOCK_BYTES`; stops early at its end."""
+    left = length
+    while left is None or left > 0:
+        block = stream.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left))
+        if not block:
+            return
+        yield block
+        left = None if left is None else left - len(block)
+
+
+def file_blocks(file: FileIO) -> Iterator[memoryview]:
+    """The rest of an open unbuffered file in blocks, as views of two buffers that take turns."""
+    for buffer in _two_buffers():
+        filled = _fill(file, buffer)
+        if filled:
+            yield buffer[:filled]
+        if filled < BLOCK_BYTES:
+            return
+
+
+def chunk_blocks(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    """Chunks of any sizes gathered into blocks of 4 MiB, as views of two buffers that take turns."""
+    buffers = _two_buffers()
+    buffer, filled = next(buffers), 0
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            part = rest[: BLOCK_BYTES - filled]
+            buffer[filled : filled + len(part)] = part
+            filled, rest = filled + len(part), rest[len(part) :]
+            if filled == BLOCK_BYTES:
+                yield buffer
+                buffer, filled = next(buffers), 0
+    if filled:
+        yield buffer[:filled]
+
+
+def bytes_blocks(data: bytes) -> Iterator[memoryview]:
+    """Bytes in memory in blocks of 4 MiB."""
+    whole = memoryview(data)
+    return (whole[start : start + BLOCK_BYTES] for start in range(0, len(data), BLOCK_BYTES))
+
+
+def _fill(file: FileIO, buffer: memoryview) -> int:
+    filled = 0
+    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
+        filled += count
+    return filled
+
+
+def _two_buffers() -> Iterator[memoryview]:
+    """Anonymous maps rather than bytearrays: a page that a small file never touches costs nothing."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES, flags=flags)) for _ in range(2)])

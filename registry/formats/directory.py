@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from registry.errors import RefusedError, UsageProblemError
 from registry.formats.readings import FileReading
 from registry.formats.report import located, problem, refuse_all, shown
-from registry.hashing import StreamHasher, read_blocks
+from registry.hashing import StreamHasher, stream_blocks
 from schemas.canonical import JsonObject, parse_json
 from schemas.digests import BlobHasher
 from schemas.errors import Problem
@@ -65,7 +65,7 @@ class Directory:
     def digest_file(self, name: str) -> FileReading:
         """The digests of a file of any size."""
         with self.open(name) as stream, StreamHasher() as hasher:
-            for block in read_blocks(stream):
+            for block in stream_blocks(stream):
                 hasher.update(block)
             return FileReading(name, hasher.finish())
 

@@ -13,7 +13,7 @@ from registry.formats.readings import FileReading, Progress, TensorLocation
 from registry.formats.report import problem
 from registry.formats.safetensors_file import Header, TensorEntry, read_header
 from registry.formats.values import ValueScan
-from registry.hashing import StreamHasher, Update, read_blocks
+from registry.hashing import StreamHasher, Update, stream_blocks
 from schemas.base import TensorRef
 from schemas.digests import Digest, TensorHasher
 from schemas.errors import Problem
@@ -109,7 +109,7 @@ def _take(hasher: StreamHasher, block: bytes, updates: tuple[Update, ...], progr
 
 def _exactly(stream: BinaryIO, length: int, name: str) -> Iterator[bytes]:
     left = length
-    for block in read_blocks(stream, length):
+    for block in stream_blocks(stream, length):
         left -= len(block)
         yield block
     if left:

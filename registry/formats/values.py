@@ -40,7 +40,7 @@ class ValueScan:
         self.first_not_finite: int | None = None
         self.all_zero = True
 
-    def update(self, block: bytes) -> None:
+    def update(self, block: bytes | memoryview) -> None:
         """Take in the next elements."""
         if self._bits is None:
             self.all_zero = self.all_zero and not any(block)

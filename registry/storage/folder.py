@@ -15,8 +15,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 from registry.errors import NotFoundError
+from registry.hashing import file_blocks
 from registry.storage.failures import folder_failures, missing
-from registry.storage.hashing import file_blocks
 from registry.storage.staging import Staged, Staging
 from registry.storage.store import BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest

@@ -16,9 +16,9 @@ import obstore
 from obstore.store import ObjectStore as Remote
 
 from registry.errors import NotFoundError
+from registry.hashing import BLOCK_BYTES, chunk_blocks
 from registry.storage.failures import missing, object_failures, store_away
 from registry.storage.folder import FolderStore
-from registry.storage.hashing import BLOCK_BYTES, chunk_blocks
 from registry.storage.staging import Staged
 from registry.storage.store import BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from registry.hashing import hash_blocks
 from registry.storage.failures import folder_failures
-from registry.storage.hashing import hash_blocks
 from schemas.digests import BlobDigests
 
 

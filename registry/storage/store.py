@@ -11,8 +11,9 @@ from pathlib import Path
 from blake3 import blake3
 
 from registry.errors import Problem, RefusedError, UsageProblemError
+from registry.hashing import bytes_blocks, chunk_blocks, hash_blocks
 from registry.storage.failures import mismatch
-from registry.storage.hashing import Progress, bytes_blocks, chunk_blocks, hash_blocks, read_blocks, reports
+from registry.storage.hashing import Progress, read_blocks, reports
 from registry.storage.staging import Staged, Staging
 from schemas.digests import PREFIX, BlobDigests, Digest
 from schemas.names import is_whole_digest

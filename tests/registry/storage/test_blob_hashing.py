@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.errors import UsageProblemError
+from registry.hashing import BLOCK_BYTES, bytes_blocks, chunk_blocks, hash_blocks
 from registry.storage import hash_file
-from registry.storage.hashing import BLOCK_BYTES, bytes_blocks, chunk_blocks, hash_blocks
 from schemas.digests import BlobDigests
 from tests.registry.storage.contract import digest_of, pattern
 
