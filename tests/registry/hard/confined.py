@@ -1,0 +1,103 @@
+"""Commands where the disk is full or read-only: ``python -m tests.registry.hard.confined FOLDER STRIDE``.
+
+Runs in a mount namespace of its own, in which ``FOLDER/home`` (database and store) is a small tmpfs; prints one JSON
+document.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from registry.cli.main import cli
+from tests.registry.hard.test_hard_kills import PREPARE, Step
+from tests.registry.storage.confined import fill, mount
+from tests.support.house import House, assert_whole
+
+MOST_PAGES = 400
+
+
+def attempt(house: House, arguments: tuple[str, ...]) -> str:
+    """``0`` or exit code and error code of a command, such as ``8 STORE_FULL``."""
+    ended = CliRunner().invoke(cli, [*arguments, "-o", "json"], env=house.environment)
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    return "0" if ended.exit_code == 0 else f"{ended.exit_code} {json.loads(ended.stderr)['code']}"
+
+
+def settled(house: House, step: Step, told: str) -> None:
+    """What was refused is not there, what was done is, all of it; and the same command succeeds now."""
+    with house.open() as registry:
+        assert_whole(registry)
+        assert step.arrived(registry) == (told == "0"), told
+    assert attempt(house, step.arguments) == "0"
+    with house.open() as registry:
+        assert_whole(registry)
+        assert step.arrived(registry)
+
+
+def full(house: House, command: str, place: Path, numbers: Callable[[], int], stride: int) -> list[str]:
+    """The command with 0, `stride`, 2 `stride` … free pages in a tmpfs until it succeeds."""
+    outcomes = []
+    for pages in range(0, MOST_PAGES, stride):
+        step = PREPARE[command](house, numbers())
+        filler = place / "filler"
+        fill(filler, leaving=pages)
+        outcomes.append(attempt(house, step.arguments))
+        filler.unlink()
+        settled(house, step, outcomes[-1])
+        if outcomes[-1] == "0":
+            return outcomes
+    raise AssertionError(f"{command} still refused with {MOST_PAGES} free pages")
+
+
+def read_only(house: House, place: Path, numbers: Callable[[], int]) -> dict[str, str]:
+    """Every command with a folder mounted read-only, each repeated when it is writable again."""
+    outcomes = {}
+    mount("--bind", str(place), str(place))
+    for command in ("add", "admit", "publish", "rollback"):
+        step = PREPARE[command](house, numbers())
+        mount("-o", "remount,ro,bind", str(place))
+        outcomes[command] = attempt(house, step.arguments)
+        mount("-o", "remount,rw,bind", str(place))
+        settled(house, step, outcomes[command])
+    subprocess.run(["umount", str(place)], check=True)
+    return outcomes
+
+
+def main(folder: Path, stride: int) -> dict[str, object]:
+    """Everything, one after another in one registry."""
+    home = folder / "home"
+    store = home / "store"
+    house = House(folder, f"sqlite:///{home / 'registry.db'}").furnish()
+    numbers = iter(range(1, 10**6)).__next__
+    with house.open() as registry:
+        registry.publish("bot", ["one"])
+    outcomes: dict[str, object] = {
+        f"{command}, home full": full(house, command, home, numbers, stride) for command in ("add", "admit", "publish")
+    }
+    outcomes["store read-only"] = read_only(house, store, numbers)
+    outcomes["home read-only"] = read_only(house, home, numbers)
+    separate(store)
+    for command in ("add", "admit"):
+        outcomes[f"{command}, store full"] = full(house, command, store, numbers, 1)
+    return outcomes
+
+
+def separate(store: Path) -> None:
+    """From here on the store is a file system of its own."""
+    moved = store.with_name("moved")
+    shutil.copytree(store, moved)
+    mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(store))
+    shutil.copytree(moved, store, dirs_exist_ok=True)
+    shutil.rmtree(moved)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,60 @@
+"""A disk that is full or read-only: a clear error, nothing half visible, and the repeat succeeds afterwards.
+
+The checks between the commands are in `confined`, which fails when one does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.warmed import REPOSITORY
+
+FULL = {"8 STORE_FULL", "8 DATABASE_FULL", "8 DATABASE_UNAVAILABLE"}
+
+
+def confined(folder: Path, stride: int) -> dict[str, Any]:
+    """Run on a tmpfs in a mount namespace of its own; also works for root, who ignores modes."""
+    (folder / "home").mkdir()
+    script = 'mount -t tmpfs -o size=4m tmpfs "$1/home" && exec "$2" -m tests.registry.hard.confined "$1" "$3"'
+    namespace = ["unshare", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
+    done = subprocess.run(
+        [*namespace, str(folder), sys.executable, str(stride)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes: dict[str, Any] = json.loads(done.stdout)
+    return outcomes
+
+
+@pytest.mark.parametrize(
+    "stride", [pytest.param(24, id="sample"), pytest.param(1, id="campaign", marks=pytest.mark.long)]
+)
+def test_a_full_or_read_only_disk_is_told_at_every_write_and_nothing_is_half_visible(
+    tmp_path: Path, stride: int
+) -> None:
+    outcomes = confined(tmp_path, stride)
+    for command in ("add", "admit", "publish"):
+        *refused, done = outcomes[f"{command}, home full"]
+        assert done == "0"
+        assert "8 DATABASE_FULL" in refused
+        assert set(refused) <= FULL, refused
+    for command in ("add", "admit"):
+        *refused, done = outcomes[f"{command}, store full"]
+        assert (set(refused), done) == ({"8 STORE_FULL"}, "0")
+    writes_blobs, only_points = "8 STORE_READ_ONLY", "0"
+    assert outcomes["store read-only"] == {
+        "add": writes_blobs,
+        "admit": writes_blobs,
+        "publish": only_points,
+        "rollback": only_points,
+    }
+    assert set(outcomes["home read-only"].values()) <= {"8 DATABASE_READ_ONLY", "8 DATABASE_UNAVAILABLE"}

@@ -1,0 +1,195 @@
+"""SIGKILL at seeded moments of every changing command: nothing half visible, and the repeat succeeds."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from registry.client import EmbeddedRegistry
+from registry.db import audit, purges
+from registry.errors import NotFoundError
+from registry.wiring import check_database, current_schema
+from tests.support import tiny
+from tests.support.house import BASE, House, assert_whole
+from tests.support.warmed import Ended, Warmed
+
+LONG = pytest.mark.long
+SAMPLE_AND_CAMPAIGN = [pytest.param(2, id="sample"), pytest.param(50, id="campaign", marks=LONG)]
+STRAYS = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command to kill, and whether its result is there."""
+
+    arguments: tuple[str, ...]
+    arrived: Callable[[EmbeddedRegistry], bool]
+
+
+Prepare = Callable[[House, int], Step]
+
+
+def known(registry: EmbeddedRegistry, ref: str) -> bool:
+    """Whether a name exists."""
+    try:
+        return bool(registry.show(ref).refs)
+    except NotFoundError:
+        return False
+
+
+def head(registry: EmbeddedRegistry, channel: str) -> int:
+    """The number of the live generation."""
+    return registry.history(channel, limit=1)[0].generation
+
+
+def add(house: House, number: int) -> Step:
+    name = f"a{number}"
+    directory = tiny.write_adapter(house.folder / name, 100 + number)
+    arguments = ("add", "adapter", str(directory), "--base", BASE, "--name", name)
+    return Step(arguments, lambda registry: known(registry, name))
+
+
+def admit(house: House, number: int) -> Step:
+    name = f"m{number}"
+    return Step(("admit", str(house.spec(name, 1 + number / 64))), lambda registry: known(registry, name))
+
+
+def publish(house: House, number: int) -> Step:
+    with house.open() as registry:
+        before = registry.publish("bot", ["one"]).generation if number == 0 else head(registry, "bot")
+    return Step(("publish", "bot", "two", "one"), lambda registry: head(registry, "bot") > before)
+
+
+def rollback(house: House, _number: int) -> Step:
+    with house.open() as registry:
+        registry.publish("bot", ["one"])
+        before = registry.publish("bot", ["two"]).generation
+    return Step(("rollback", "bot"), lambda registry: head(registry, "bot") > before)
+
+
+def gc(house: House, number: int) -> Step:
+    """Strays of a crash, and the blobs of a purged adapter whose removal a crash cut off."""
+    name = f"p{number}"
+    directory = tiny.write_adapter(house.folder / name, 500 + number)
+    with house.open() as registry:
+        digest = registry.add_adapter(directory, BASE, name).digest
+        blobs = {entry.blob for entry in registry.show(name).files if entry.path.endswith(".safetensors")}
+        context = registry.context
+        context.database.change("manifest.purge", "tester", lambda change: purges.put(change, digest, "asked to"))
+        blobs |= {context.store.put_bytes(f"stray {number} {index}".encode()).digest for index in range(STRAYS)}
+    return Step(
+        ("gc", "--grace", "0"), lambda registry: not any(registry.context.store.has(blob) for blob in sorted(blobs))
+    )
+
+
+PREPARE: dict[str, Prepare] = {"add": add, "admit": admit, "publish": publish, "rollback": rollback, "gc": gc}
+
+
+class Kills:
+    """Kills at moments drawn over the time an undisturbed run takes, one in each equal part of it."""
+
+    def __init__(self, warmed: Warmed, wanted: int) -> None:
+        self._warmed, self._wanted = warmed, wanted
+        self._draw = random.Random(wanted)
+        self._seconds = 60.0
+        self.landed = 0
+        self.moments: Counter[str] = Counter()
+
+    @property
+    def done(self) -> bool:
+        """Whether enough kills found the command running."""
+        return self.landed == self._wanted
+
+    def run(self, house: House, arguments: tuple[str, ...]) -> None:
+        """The command undisturbed, which must succeed; the shortest run so far is the time to draw over."""
+        ended = self._warmed.run(arguments, house.environment, house.folder)
+        assert ended.exit == 0, ended.err
+        self._seconds = min(self._seconds, ended.seconds)
+
+    def kill(self, house: House, arguments: tuple[str, ...]) -> Ended:
+        """One kill; a command that ended before it was hit was faster than those before."""
+        share = (self.landed + self._draw.random()) / self._wanted
+        ended = self._warmed.kill(arguments, house.environment, house.folder, share * self._seconds)
+        if ended.killed:
+            self.landed += 1
+        else:
+            self._seconds = min(self._seconds, ended.seconds)
+        return ended
+
+
+def traces(house: House, registry: EmbeddedRegistry) -> tuple[object, ...]:
+    """What an unfinished command can leave: committed events, blobs, staging files."""
+    store = registry.context.store
+    staged = len(list((house.folder / "home" / "store" / "staging").iterdir()))
+    with registry.context.database.reading() as reader:
+        return audit.head(reader), frozenset(entry.digest for entry in store.entries()), staged
+
+
+def one_kill(kills: Kills, house: House, step: Step) -> None:
+    """Kill, look, repeat, look again."""
+    with house.open() as registry:
+        before = traces(house, registry)
+        ended = kills.kill(house, step.arguments)
+        assert_whole(registry)
+        arrived, after = step.arrived(registry), traces(house, registry)
+        assert arrived or ended.killed, ended.err
+        kills.run(house, step.arguments)
+        assert step.arrived(registry)
+        assert_whole(registry)
+    place = "after the commit" if arrived else "without a trace" if before == after else "inside"
+    kills.moments[place if ended.killed else "too late"] += 1
+
+
+def campaign(warmed: Warmed, house: House, prepare: Prepare, wanted: int) -> Counter[str]:
+    """So many kills of one command, every one of which found it running."""
+    kills = Kills(warmed, wanted)
+    kills.run(house, prepare(house, 0).arguments)
+    for number in range(1, 3 * wanted + 4):
+        one_kill(kills, house, prepare(house, number))
+        if kills.done:
+            break
+    assert kills.done, f"{kills.landed} of {wanted} kills found the command running: {dict(kills.moments)}"
+    return kills.moments
+
+
+@pytest.mark.parametrize("wanted", SAMPLE_AND_CAMPAIGN)
+@pytest.mark.parametrize("command", PREPARE)
+def test_a_killed_command_leaves_nothing_by_half_and_its_repeat_succeeds(
+    warmed: Warmed, house: House, command: str, wanted: int
+) -> None:
+    print(f"\n{wanted} kills of {command}: {dict(campaign(warmed, house, PREPARE[command], wanted))}")
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_ten_kills_over_admit_and_publish_leave_the_main_job_repeatable(warmed: Warmed, house: House) -> None:
+    moments = campaign(warmed, house, admit, 6) + campaign(warmed, house, publish, 4)
+    assert moments.total() - moments["too late"] == 10
+
+
+@pytest.mark.parametrize("wanted", SAMPLE_AND_CAMPAIGN)
+def test_a_killed_upgrade_leaves_no_schema_or_all_of_it_and_its_repeat_succeeds(
+    warmed: Warmed, new_database: Callable[[Path], str], tmp_path: Path, wanted: int
+) -> None:
+    kills, arguments = Kills(warmed, wanted), ("db", "upgrade")
+    for number in range(3 * wanted + 4):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        house = House(folder, new_database(folder))
+        if number > 0:
+            ended = kills.kill(house, arguments)
+            arrived = current_schema(house.settings) is not None
+            kills.moments["too late" if not ended.killed else "after the commit" if arrived else "before it"] += 1
+            assert not arrived or check_database(house.settings) == ()
+        kills.run(house, arguments)
+        assert check_database(house.settings) == ()
+        with house.open() as registry:
+            assert_whole(registry)
+        if kills.done:
+            break
+    assert kills.done, f"{kills.landed} of {wanted} kills found the upgrade running: {dict(kills.moments)}"
+    print(f"\n{wanted} kills of db upgrade: {dict(kills.moments)}")

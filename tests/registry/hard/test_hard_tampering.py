@@ -1,0 +1,244 @@
+"""Hands that go around the registry: a deep verification names each edit of the database file or a blob, and no more.
+
+SQL edits run with every guard taken away and put back. Raw edits change bytes of the SQLite file itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from registry.client import EmbeddedRegistry
+from registry.db import chain, manifests, migrate, tensors
+from registry.db.rows import AuditEventRow
+from schemas.adapter import AdapterManifest
+from schemas.digests import Digest
+from tests.support.house import BASE, House, assert_whole, faults
+from tests.support.tampering import tamper
+from tests.support.warmed import Warmed
+
+Found = set[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A registry to tamper with: `one` published, then `merged` for the reason `canary`."""
+
+    house: House
+    base: Digest
+    one: Digest
+    two: Digest
+    publication: Digest
+    blob: Digest
+    other_blob: Digest
+    tensor: Digest
+    offset: str
+
+    @property
+    def file(self) -> Path:
+        """The database file."""
+        return self.house.folder / "registry.db"
+
+    def sql(self, *statements: str) -> None:
+        """Run statements with the guards away; `{one}` and the like stand for digests."""
+        tamper(self.house.database_url, *(self.fill(statement) for statement in statements))
+
+    def raw(self, before: str, after: str) -> None:
+        """Change bytes of the database file that occur exactly once."""
+        data, old = self.file.read_bytes(), self.fill(before).encode()
+        assert data.count(old) == 1
+        self.file.write_bytes(data.replace(old, self.fill(after).encode()))
+
+    def path(self, digest: Digest) -> Path:
+        """The file of a blob, writable."""
+        name = digest.removeprefix("blake3:")
+        path = self.house.folder / "home" / "store" / "blobs" / name[:2] / name
+        path.chmod(0o644)
+        return path
+
+    def fill(self, text: str) -> str:
+        """Digests in place of their names."""
+        for name in ("base", "one", "two", "publication", "blob", "other_blob", "tensor", "offset"):
+            text = text.replace(f"{{{name}}}", getattr(self, name))
+        return text
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What is done, and the code and subject of everything that must be found."""
+
+    act: Callable[[Scene], None]
+    found: tuple[tuple[str, str], ...]
+
+
+def sql(*statements: str) -> Callable[[Scene], None]:
+    return lambda scene: scene.sql(*statements)
+
+
+def raw(before: str, after: str) -> Callable[[Scene], None]:
+    return lambda scene: scene.raw(before, after)
+
+
+def flip(scene: Scene) -> None:
+    data = bytearray(scene.path(scene.blob).read_bytes())
+    data[-3] ^= 1
+    scene.path(scene.blob).write_bytes(data)
+
+
+def truncate(scene: Scene) -> None:
+    scene.path(scene.blob).write_bytes(scene.path(scene.blob).read_bytes()[:-1])
+
+
+def remove(scene: Scene) -> None:
+    scene.path(scene.blob).unlink()
+
+
+def replace(scene: Scene) -> None:
+    shutil.copyfile(scene.path(scene.other_blob), scene.path(scene.blob))
+
+
+BLOB_CHANGED = (("BLOB_DIGEST_MISMATCH", "{blob}"),)
+EDITS = {
+    "manifest bytes": Edit(
+        sql("UPDATE manifest SET data = replace(data, 'lora', 'lorb') WHERE digest = '{two}'"),
+        (("MANIFEST_DIGEST_MISMATCH", "{two}"), ("ROW_EDITED", 'manifest ["{two}"]')),
+    ),
+    "version of a name": Edit(
+        sql("UPDATE name_version SET digest = '{one}' WHERE name = 'two'"), (("ROW_EDITED", 'name_version ["two",1]'),)
+    ),
+    "published artifact": Edit(
+        sql("UPDATE generation_artifact SET artifact = '{two}' WHERE number = 1"),
+        (("ROW_EDITED", 'generation_artifact ["bot",1,0]'),),
+    ),
+    "edge removed": Edit(
+        sql("DELETE FROM edge WHERE child = '{one}'"), (("ROW_MISSING", 'edge ["{one}","{base}","base",0]'),)
+    ),
+    "rows of a table removed": Edit(
+        sql("DELETE FROM alias_event"),
+        (("ROW_MISSING", 'alias_event ["one","stable",1]'), ("ROW_MISSING", 'alias_event ["one","stable",2]')),
+    ),
+    "tombstone smuggled into a change": Edit(
+        sql(
+            "INSERT INTO purge_event (subject, reason, created, change_id) "
+            "SELECT '{two}', 'x', created, change_id FROM name_version WHERE name = 'two'"
+        ),
+        (("ROW_INSERTED", 'purge_event ["{two}"]'),),
+    ),
+    "place of a tensor": Edit(
+        sql("UPDATE tensor_location SET length = 99999999 WHERE tensor = '{tensor}'"),
+        (("BLOB_RANGE", "{tensor}"), ("ROW_EDITED", 'tensor_location ["{tensor}","{blob}",{offset}]')),
+    ),
+    "audit event": Edit(
+        sql("UPDATE audit_event SET principal = 'nobody' WHERE sequence = 3"), (("EVENT_EDITED", "audit_event [3]"),)
+    ),
+    "audit event removed": Edit(
+        sql("DELETE FROM audit_event WHERE sequence = 3"),
+        (("EVENT_MISSING", "audit_event [3]"), ("EVENT_MISSING", 'blob ["{other_blob}"]')),
+    ),
+    "raw byte of a generation": Edit(
+        raw("{publication}canary", "{publication}canarz"), (("ROW_EDITED", 'generation ["bot",2]'),)
+    ),
+    "raw byte of a manifest": Edit(
+        raw('"reason":"canary"', '"reason":"canarz"'),
+        (("MANIFEST_DIGEST_MISMATCH", "{publication}"), ("ROW_EDITED", 'manifest ["{publication}"]')),
+    ),
+    "raw byte of an audit event": Edit(
+        raw("composition.storetester", "composition.storetestes"), (("EVENT_EDITED", "audit_event [5]"),)
+    ),
+    "blob byte flipped": Edit(flip, BLOB_CHANGED),
+    "blob truncated": Edit(truncate, BLOB_CHANGED),
+    "blob removed": Edit(remove, (("BLOB_MISSING", "{blob}"),)),
+    "blob replaced by another": Edit(replace, BLOB_CHANGED),
+}
+
+
+def make_scene(house: House, warmed: Warmed) -> Scene:
+    """Furnish, compose, publish, and bring everything into the one database file."""
+    with house.furnish().open() as registry:
+        admit = ("admit", str(house.spec("merged", -0.5)))
+        assert warmed.run(admit, house.environment, house.folder).exit == 0
+        registry.publish("bot", ["one"])
+        publication = registry.publish("bot", ["merged"], reason="canary").publication
+        registry.add_adapter(house.folder / "two", BASE, "one")
+        registry.alias("one@1", "stable")
+        registry.alias("one@2", "stable")
+        scene = _scene(house, registry, publication)
+    with sqlite3.connect(scene.file) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return scene
+
+
+def _scene(house: House, registry: EmbeddedRegistry, publication: Digest) -> Scene:
+    one, two, base = (registry.show(ref) for ref in ("one@1", "two@1", BASE))
+    blob, other = (next(item.blob for item in shown.files if item.path.endswith("safetensors")) for shown in (one, two))
+    with registry.context.database.reading() as reader:
+        tensor = manifests.load(reader, one.digest, AdapterManifest).factors[0].a.tensor
+        (place,) = tensors.locations(reader, [tensor])[tensor]
+    return Scene(house, base.digest, one.digest, two.digest, publication, blob, other, tensor, str(place.offset))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, warmed: Warmed) -> Scene:
+    """Made once; every test tampers with a copy."""
+    folder = tmp_path_factory.mktemp("original")
+    url = f"sqlite:///{folder / 'registry.db'}"
+    migrate.upgrade(url)
+    return make_scene(House(folder, url), warmed)
+
+
+@pytest.fixture
+def scene(original: Scene, tmp_path: Path) -> Scene:
+    """A copy to tamper with."""
+    folder = Path(shutil.copytree(original.house.folder, tmp_path / "copy"))
+    return Scene(**(original.__dict__ | {"house": House(folder, f"sqlite:///{folder / 'registry.db'}")}))
+
+
+def found(scene: Scene, expect_head: str | None = None) -> Found:
+    """Code and subject of every fault."""
+    with scene.house.open() as registry:
+        return {(fault.code, fault.subject) for fault in faults(registry, expect_head)}
+
+
+def test_an_untouched_copy_is_clean(scene: Scene) -> None:
+    with scene.house.open() as registry:
+        assert_whole(registry)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_named_and_nothing_else_is_blamed(scene: Scene, name: str) -> None:
+    edit = EDITS[name]
+    edit.act(scene)
+    assert found(scene) == {(code, scene.fill(subject)) for code, subject in edit.found}
+
+
+def test_a_history_rewritten_with_fitting_hashes_is_found_by_the_head_kept_elsewhere(scene: Scene) -> None:
+    with scene.house.open() as registry:
+        head = registry.verify().head
+        with registry.context.database.reading() as reader:
+            newest = registry.verify().audit_events
+            event = reader.session.get_one(AuditEventRow, newest)
+    assert found(scene, head) == set()
+    event.principal = "somebody else"
+    scene.sql(
+        f"UPDATE audit_event SET principal = 'somebody else', hash = '{chain.event_hash(event)}' "
+        f"WHERE sequence = {newest}"
+    )
+    assert found(scene) == set()
+    assert {code for code, _ in found(scene, head)} == {"HEAD_MISSING"}
+
+
+def test_a_changed_base_file_is_named_by_its_base(scene: Scene, original: Scene) -> None:
+    file = original.house.folder / "base" / "model.safetensors"
+    status = file.stat()
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    changed = found(scene)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert changed == {("BASE_BYTES_CHANGED", scene.base)}
+    assert found(scene) == set()
