@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from registry.cli import change, look, operate, register, retire, tokens
+from registry.cli import change, look, operate, oracle, register, retire, tokens
 from registry.cli.state import Commands, State
 
 
@@ -32,6 +32,7 @@ for command in (
     *look.COMMANDS,
     *change.COMMANDS,
     *operate.COMMANDS,
+    *oracle.COMMANDS,
     *retire.COMMANDS,
     *tokens.COMMANDS,
 ):

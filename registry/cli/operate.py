@@ -62,7 +62,7 @@ def check(state: State) -> None:
 @output_option
 @pass_state
 def verify(state: State, ref: str | None, deep: bool, recompute: bool, expect_head: str | None) -> None:
-    """Check what is stored against its digests and the audit chain; exit 7 when something is wrong."""
+    """Check what is stored against digests and audit chain; exit 7 when wrong."""
     with state.registry() as registry:
         found = registry.verify(ref, deep=deep, recompute=recompute, expect_head=expect_head)
     summary = (

@@ -64,7 +64,7 @@ def yank(state: State, ref: str, reason: str, undo: bool) -> None:
 @output_option
 @pass_state
 def purge(state: State, ref: str, reason: str, yes: bool) -> None:
-    """Remove the bytes of REF for good and leave a tombstone; its version is never used again."""
+    """Remove the bytes of REF for good; its version is never used again."""
     if not yes:
         click.confirm(f"Remove the bytes of {ref}? This cannot be undone.", abort=True, err=True)
     with state.registry() as registry:
@@ -78,7 +78,7 @@ def purge(state: State, ref: str, reason: str, yes: bool) -> None:
 @output_option
 @pass_state
 def gc(state: State, grace: float) -> None:
-    """Remove blobs that nothing names and that are older than the grace."""
+    """Remove blobs that nothing names, when older than the grace."""
     with state.registry() as registry:
         found = registry.gc(grace)
     lines = [f"{len(found.removed)} blobs removed, {found.bytes} bytes; {found.staging} staging files"]

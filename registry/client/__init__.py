@@ -2,6 +2,7 @@
 
 from registry.client.embedded import EmbeddedRegistry
 from registry.db.manifests import ManifestFilter
+from registry.service import witness
 from registry.service.decide import require_proceeding
 
-__all__ = ["EmbeddedRegistry", "ManifestFilter", "require_proceeding"]
+__all__ = ["EmbeddedRegistry", "ManifestFilter", "require_proceeding", "witness"]

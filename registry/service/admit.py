@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
-from registry.service import decide, resolve
+from registry.service import decide, resolve, witness
 from registry.service.composer import Composed, Progress
 from registry.service.context import Context
 from registry.service.results import Admitted
@@ -57,10 +57,11 @@ def _compose_once(
             order = decide.order_of(context, reader, spec)
     if known is not None:
         return _name_known(context, name, known, answer)
+    witnesses = witness.reports({adapter.family for adapter in order.adapters.values()})
     with tempfile.TemporaryDirectory(prefix="registry-compose-") as folder:
         composed = context.composer.compose(order, Path(folder), progress)
         blob = context.store.put_file(composed.file)
-    return _store(context, name, _manifest(spec, answer.admission, composed), composed, blob, answer)
+    return _store(context, name, _manifest(spec, answer.admission, composed, witnesses), composed, blob, answer)
 
 
 def _composed_before(context: Context, reader: Reader, admission: Digest) -> CompositionManifest | None:
@@ -131,7 +132,9 @@ def _named(change: Change, name: str, composition: CompositionManifest, answer: 
     )
 
 
-def _manifest(spec: ResolvedSpec, admission: Digest, composed: Composed) -> CompositionManifest:
+def _manifest(
+    spec: ResolvedSpec, admission: Digest, composed: Composed, witnesses: tuple[Digest, ...]
+) -> CompositionManifest:
     assert spec.space is not None, "an admitted spec declares its space"
     return CompositionManifest(
         admission=admission,
@@ -147,4 +150,5 @@ def _manifest(spec: ResolvedSpec, admission: Digest, composed: Composed) -> Comp
         representation="low_rank_factors",
         output=composed.output.digest,
         modules=composed.modules,
+        oracle_reports=witnesses,
     )

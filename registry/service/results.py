@@ -205,3 +205,27 @@ class Collected(Record):
     removed: tuple[Digest, ...]
     bytes: int
     staging: int
+
+
+class OracleListed(Record):
+    """An oracle: the document and sections it executes, and what it proves."""
+
+    name: str
+    source: str
+    sections: tuple[str, ...]
+    proves: tuple[str, ...]
+
+
+class OracleRun(Record):
+    """A replay that agrees with its lock; mutation figures are null when they were not asked for."""
+
+    name: str
+    checks: int
+    failed: tuple[str, ...]
+    worst_error: float
+    semantic: Digest
+    report: Digest
+    mutations: int | None
+    rejected: int | None
+    without_role: int | None
+    seconds: float

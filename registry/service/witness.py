@@ -1,0 +1,81 @@
+"""Replaying the oracles: executable proofs of the algebra a composition relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from oracles.errors import OracleDriftError, UnknownOracleError
+from oracles.mutation import close_mutations
+from oracles.registry import load, names
+from oracles.replay import replay
+from registry.errors import DigestMismatchError, NotFoundError, Problem
+from registry.service.results import OracleListed, OracleRun
+from schemas.digests import Digest
+
+METHOD_WITNESS: Final = "composition_merge"
+FAMILY_WITNESSES: Final[dict[str, tuple[str, ...]]] = {"lora": (), "rslora": ("rslora",)}
+"""Beside the composition's own witness: those of the members' families."""
+
+
+def listed() -> tuple[OracleListed, ...]:
+    """Every oracle and what it proves."""
+    return tuple(
+        OracleListed(name=name, source=oracle.document, sections=tuple(oracle.sections), proves=tuple(oracle.proves))
+        for name in names()
+        for oracle in [load(name)]
+    )
+
+
+def run(wanted: Sequence[str], *, mutations: bool = False) -> tuple[OracleRun, ...]:
+    """Replay oracles (all when none is named), with `mutations` also their mutation closure.
+
+    Raises:
+        NotFoundError: `ORACLE_UNKNOWN`.
+        DigestMismatchError: `ORACLE_DRIFT`, naming which of fixture, program, semantic and report changed.
+    """
+    return tuple(_run(name, mutations) for name in wanted or names())
+
+
+def reports(families: Iterable[str]) -> tuple[Digest, ...]:
+    """Replay what a composition of these families depends on; the semantic digests its manifest binds."""
+    wanted = {METHOD_WITNESS}.union(*(FAMILY_WITNESSES[family] for family in families))
+    return tuple(sorted(found.semantic for found in run(sorted(wanted))))
+
+
+def _run(name: str, mutations: bool) -> OracleRun:
+    try:
+        found = replay(name)
+    except UnknownOracleError as error:
+        raise NotFoundError(_unknown(name)) from error
+    except OracleDriftError as error:
+        raise DigestMismatchError(_drift(error)) from error
+    closure = close_mutations(load(name)) if mutations else None
+    report = found.report
+    return OracleRun(
+        name=name,
+        checks=len(report.checks),
+        failed=tuple(check.name for check in report.failed),
+        worst_error=report.worst_error,
+        semantic=found.binding.semantic,
+        report=found.binding.report,
+        mutations=None if closure is None else closure.generated,
+        rejected=None if closure is None else closure.rejected,
+        without_role=None if closure is None else closure.without_role,
+        seconds=round(report.seconds, 6),
+    )
+
+
+def _drift(error: OracleDriftError) -> Problem:
+    return Problem(
+        code="ORACLE_DRIFT",
+        path=(error.name,),
+        expected="fixture, program and semantic digests of the lock",
+        observed=f"another {', '.join(error.changed)}",
+        hint=f"Restore these files; `python -m oracles.lock {error.name}` accepts a change on purpose.",
+    )
+
+
+def _unknown(name: str) -> Problem:
+    hint = "`registry oracle list` names them all."
+    return Problem(code="ORACLE_UNKNOWN", path=(name,), expected="the name of an oracle", observed=name, hint=hint)
