@@ -31,7 +31,7 @@ Cell = bytes | memoryview | str | None
 class ExactBytes(LargeBinary):
     """Bytes as stored; a cell turned into text behind our back still reads, so that its digest can accuse it."""
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Cell], bytes | None]:  # noqa: ARG002
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Cell], bytes | None]:  # noqa: ARG002 - SQLAlchemy calls it so
         """Bytes from whatever the driver gives."""
         return _as_bytes
 
