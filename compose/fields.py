@@ -21,7 +21,7 @@ from compose.select import NOTHING, Threshold, kept_count, kth_magnitude
 from compose.shapes import FactorA, FactorB, Matrix
 from schemas.methods import PruneChoices, TiesChoices
 
-TILE: Final = 1 << 17
+TILE: Final = 1 << 16
 """Elements of a tile: what a core's own cache holds. Fixed, since the shape of a product decides its rounding."""
 
 
@@ -131,4 +131,4 @@ class Trimmed(Field):
         values = self.source.tile(number)
         if self.choices.density == 1.0:
             return values
-        return values * self.threshold.keeps(values, self.tiling.start(number))
+        return self.threshold.trim(values, self.tiling.start(number))

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 from typing import Final, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import hardshrink
 
-from compose.shapes import Any, Mask
+from compose.shapes import Matrix
 
 Tiles = Callable[[], Iterator[Tensor]]
 
@@ -29,20 +30,24 @@ class Threshold:
     magnitude: float
     last: int
 
-    def keeps(self, values: Any, start: int) -> Mask:
-        """Which of a tile's values are kept; the tile begins at flat index `start`."""
-        magnitudes = values.abs()
-        stop = start + values.numel()
-        if self.last >= stop - 1:
-            return magnitudes >= self.magnitude
-        above = magnitudes > self.magnitude
+    def trim(self, values: Matrix, start: int) -> Matrix:
+        """A tile with zeros for what is not kept; the tile begins at flat index `start`."""
+        if self.magnitude == 0.0:
+            return values
+        if self.last >= start + values.numel() - 1:
+            return hardshrink(values, self._below(values.dtype))
+        kept = hardshrink(values, self.magnitude)
         if self.last >= start:
-            head = above.view(-1)[: self.last + 1 - start]
-            head |= magnitudes.view(-1)[: self.last + 1 - start] == self.magnitude
-        return above
+            head, source = (flat.view(-1)[: self.last + 1 - start] for flat in (kept, values))
+            head.copy_(torch.where(source.abs() == self.magnitude, source, head))
+        return kept
+
+    def _below(self, dtype: torch.dtype) -> float:
+        """The next smaller number of the dtype: `hardshrink` drops what equals its bound."""
+        return torch.nextafter(torch.tensor(self.magnitude, dtype=dtype), torch.tensor(0.0, dtype=dtype)).item()
 
 
-NOTHING: Final = Threshold(float("inf"), -1)
+NOTHING: Final = Threshold(inf, -1)
 """Keeps no finite value."""
 
 

@@ -6,7 +6,7 @@ other widths.
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 Matrix = Float[Tensor, "m n"]
@@ -29,5 +29,4 @@ RitzLeft = Float[Tensor, "ritz d_out"]
 RitzRight = Float[Tensor, "ritz d_in"]
 RitzValues = Float[Tensor, " ritz"]
 Values = Float[Tensor, " n"]
-Any = Num[Tensor, "..."]
 Mask = Bool[Tensor, "..."]

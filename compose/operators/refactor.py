@@ -8,8 +8,8 @@ from math import sqrt
 
 import torch
 
-from compose.fields import DeltaField, Field
-from compose.krylov import Truncated, row_tiles, truncated_svd
+from compose.fields import DeltaField, Field, tiling
+from compose.krylov import Truncated, truncated_svd
 from compose.lowrank import Stacks, core_of, factor_error, leading, stack, tuples
 from compose.masks import MaskRole
 from compose.merge import Merged, merge
@@ -79,7 +79,8 @@ def _distances(dense: Dense, stored: tuple[FactorB, FactorA], stacks: Stacks) ->
     b, a = stored[0].to(torch.float64), stored[1].to(torch.float64)
     weighted = stacks.b * stacks.c
     error = deviation = 0.0
-    for rows in row_tiles(dense):
+    grid = tiling(*dense.shape)
+    for rows in map(grid.span, range(grid.count)):
         tile = dense[rows].to(torch.float64)
         error += float(torch.linalg.vector_norm(tile - b[rows] @ a)) ** 2
         deviation += float(torch.linalg.vector_norm(tile - weighted[rows] @ stacks.a)) ** 2
