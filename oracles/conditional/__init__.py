@@ -10,4 +10,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "mod_causal": "oracles.conditional.mod_causal",
     "mod_sparse_kv": "oracles.conditional.mod_sparse_kv",
     "mode_composition": "oracles.conditional.mode_composition",
+    "multimodal_stage": "oracles.conditional.multimodal_stage",
 }
