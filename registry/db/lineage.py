@@ -14,7 +14,7 @@ from registry.db import channels
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
 from registry.db.rows.core import BYTEWISE
-from registry.db.session import Reader
+from registry.db.session import Reader, batches
 from schemas.digests import Digest
 
 Direction = Literal["up", "down"]
@@ -31,6 +31,16 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """`child` was made from `parent` in a role; `position` orders parents of one role."""
+
+    child: Digest
+    parent: Digest
+    role: str
+    position: int
+
+
+@dataclass(frozen=True)
 class Lineage:
     """The root, everything reached from it (nearest first), and the edges between them.
 
@@ -40,7 +50,7 @@ class Lineage:
     root: Digest
     direction: Direction
     nodes: tuple[Node, ...]
-    edges: tuple[EdgeRow, ...]
+    edges: tuple[Edge, ...]
     truncated: bool
 
 
@@ -87,9 +97,9 @@ def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -
     kinds: dict[str, str] = {row[0]: row[1] for row in rows}
     found(kinds.get(digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", "List what is registered with `registry ls`.")
     truncated = len(kinds) > limit
-    here, there = _ends(direction)
-    edges = [edge for edge in reader.chosen(select(EdgeRow), here, kinds) if getattr(edge, there.key) in kinds]
-    depths = _depths(digest, [(getattr(edge, here.key), getattr(edge, there.key)) for edge in edges])
+    edges = _edges(reader, direction, frozenset(kinds))
+    steps = [(edge.child, edge.parent) if direction == "up" else (edge.parent, edge.child) for edge in edges]
+    depths = _depths(digest, steps)
     order = sorted(depths, key=lambda item: (depths[item], item))
     return Lineage(
         root=digest,
@@ -98,6 +108,14 @@ def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -
         edges=tuple(sorted(edges, key=lambda edge: (edge.child, edge.role, edge.position, edge.parent))),
         truncated=truncated,
     )
+
+
+def _edges(reader: Reader, direction: Direction, reached: frozenset[Digest]) -> list[Edge]:
+    """The edges between reached manifests."""
+    here, _ = _ends(direction)
+    columns = select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position)
+    between = (row for batch in batches(reached) for row in reader.session.execute(columns.where(here.in_(batch))))
+    return [Edge(*row) for row in between if row[0] in reached and row[1] in reached]
 
 
 def _depths(root: Digest, steps: Iterable[tuple[Digest, Digest]]) -> dict[Digest, int]:
