@@ -272,10 +272,10 @@ def gradient_checks(fixture: OperatorFixture) -> Iterator[Check]:
     checked: tuple[Policy, ...] = ("dense_soft", "selected_top2", "selected_top1")
     held = {policy: supports_hold(fixture, policy, point) for policy in checked}
     yield equal("perturbations keep the support", tuple(held.values()), (True, True, True), source=PIECEWISE)
-    for policy in checked:
+    for policy, bound in zip(checked, (4.02e-10, 2.25e-10, 1.88e-10), strict=True):
         found = named(backward(fixture, point, forward(fixture, policy, point)))
         difference = compare(partial(loss_at, fixture, policy), point, found, step=STEP)
-        yield gradient(f"{policy} gradients", difference, 1e-8, source=WITNESS)
+        yield gradient(f"{policy} gradients", difference, bound, source=WITNESS)
 
 
 def path_checks(fixture: OperatorFixture) -> Iterator[Check]:
@@ -365,6 +365,7 @@ ORACLE = Oracle(
     does_not_prove=(
         "that a trained router collapses or does not",
         "a derivative across a change of support, or that any kernel skips unselected experts",
+        "the losses and entropies the document prints for tensors it does not show",
     ),
     own=("X", "W", "R", "b", "experts", "target", "tied_logits"),
 )
