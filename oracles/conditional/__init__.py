@@ -11,4 +11,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "mod_sparse_kv": "oracles.conditional.mod_sparse_kv",
     "mode_composition": "oracles.conditional.mode_composition",
     "multimodal_stage": "oracles.conditional.multimodal_stage",
+    "family_contracts": "oracles.conditional.family_contracts",
 }
