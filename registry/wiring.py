@@ -11,7 +11,7 @@ from typing import cast
 
 from registry.db import Database, check, migrate
 from registry.errors import Problem
-from registry.service.composer import Composed, ComposeOrder, Composer, Progress
+from registry.service.composer import Composed, ComposeOrder, Composer, Progress, Stored
 from registry.service.context import Context
 from registry.settings import Settings
 from registry.storage import open_store
@@ -32,6 +32,10 @@ class LazyComposer:
     def plan(self, order: ComposeOrder) -> JsonObject:
         """See `Composer`."""
         return self._composer().plan(order)
+
+    def difference(self, left: Stored, right: Stored) -> float:
+        """See `Composer`."""
+        return self._composer().difference(left, right)
 
     def _composer(self) -> Composer:
         room = import_module("registry.worker.composer")

@@ -9,19 +9,24 @@ import click
 
 from registry.cli.output import console, emit
 from registry.cli.report import decision_table, ledger_table
+from registry.cli.spec_help import SPEC_HELP
 from registry.cli.state import State, output_option, pass_state, steps_bar
 from registry.client import require_proceeding
 from registry.service.results import Admitted, Published
 from schemas.names import short
 
 
-@click.command()
+@click.command(epilog=SPEC_HELP)
 @click.argument("spec", type=click.File("rb"))
 @click.option("--dry-run", is_flag=True, help="Decide only; store nothing.")
 @click.option("--plan", is_flag=True, help="Decide and cost the work; store nothing.")
+@click.option("--workers", type=click.IntRange(1, 64), help="Modules composed at a time, one BLAS thread each.")
+@click.option("--memory-limit", type=click.IntRange(2**26), help="Bytes the work may hold; more is refused before it.")
 @output_option
 @pass_state
-def admit(state: State, spec: BinaryIO, dry_run: bool, plan: bool) -> None:
+def admit(
+    state: State, spec: BinaryIO, dry_run: bool, plan: bool, workers: int | None, memory_limit: int | None
+) -> None:
     """Decide on the composition SPEC, store the decision, compose when admitted.
 
     SPEC is a file of YAML or JSON, - for stdin:
@@ -35,6 +40,8 @@ def admit(state: State, spec: BinaryIO, dry_run: bool, plan: bool) -> None:
         - {ref: qa-lora, weight: 1.0}
         - {ref: tone-rslora, weight: -0.5}
     """
+    chosen = {"workers": workers, "memory_limit": memory_limit}
+    state.flags |= {key: value for key, value in chosen.items() if value is not None}
     with state.registry() as registry, steps_bar("composing") as progress:
         answer = registry.admit(spec.read(), dry_run=dry_run, plan=plan, progress=progress)
     if state.output == "table":

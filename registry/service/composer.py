@@ -57,6 +57,20 @@ class Composed:
     run_record: JsonObject
 
 
+@dataclass(frozen=True)
+class Stored:
+    """An adapter and where its tensors lie."""
+
+    adapter: AdapterManifest
+    extents: Mapping[Digest, Extent]
+
+
+def placed(composed: Composed) -> Stored:
+    """A composed adapter with its tensors in the file just written."""
+    extents = {item.tensor: Extent(composed.file, item.offset, item.length) for item in composed.tensors}
+    return Stored(composed.output, extents)
+
+
 class Composer(Protocol):
     """Runs admitted compositions. The same order gives the same output adapter."""
 
@@ -66,4 +80,8 @@ class Composer(Protocol):
 
     def plan(self, order: ComposeOrder) -> JsonObject:
         """Cost before work: bytes, flops, peak memory, output size, workers."""
+        ...
+
+    def difference(self, left: Stored, right: Stored) -> float:
+        """``max over modules ||D_left - D_right||_F / ||D_left||_F``; infinite when the modules differ."""
         ...

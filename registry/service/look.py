@@ -69,6 +69,7 @@ def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: 
         walk = lineage.ancestors if direction == "up" else lineage.descendants
         found = walk(reader, digest)
         serving = lineage.live(reader, digest) if live else ()
+        refs = resolve.names_of_all(reader, [node.digest for node in found.nodes])
         return Lineage(
             root=digest,
             direction=direction,
@@ -76,7 +77,7 @@ def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: 
                 LineageNode(
                     digest=node.digest,
                     kind=node.kind,
-                    refs=resolve.names_of(reader, node.digest),
+                    refs=refs.get(node.digest, ()),
                     depth=node.depth,
                 )
                 for node in found.nodes

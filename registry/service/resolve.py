@@ -25,6 +25,14 @@ def names_of(reader: Reader, digest: Digest) -> tuple[str, ...]:
     return tuple(f"{row.name}@{row.version}" for row in names.of(reader, digest))
 
 
+def names_of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[str, ...]]:
+    """Every `NAME@VERSION` of many digests; one without a name is absent."""
+    return {
+        digest: tuple(f"{row.name}@{row.version}" for row in rows)
+        for digest, rows in names.of_all(reader, digests).items()
+    }
+
+
 def base_of(reader: Reader, ref: str) -> BaseManifest:
     """The base manifest a reference means."""
     return manifests.load(reader, digest_of(reader, ref), BaseManifest)

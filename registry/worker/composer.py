@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 
 import compose
+from compose.compare import relative_difference
 from compose.request import Role
 from registry.service.admit import OUTPUT_FILE
-from registry.service.composer import Composed, ComposeOrder, Extent, PlacedTensor, Progress
+from registry.service.composer import Composed, ComposeOrder, Extent, PlacedTensor, Progress, Stored
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, make_scale, sorted_factors
 from schemas.base import TensorRef
 from schemas.canonical import JsonObject
@@ -46,6 +48,17 @@ class LocalComposer:
         """Cost before work."""
         options = compose.Options(workers=self.workers, memory_limit=self.memory_limit)
         return asdict(compose.plan(_request(order), options))
+
+    def difference(self, left: Stored, right: Stored) -> float:
+        """Relative distance of two adapters' deltas, from triangular products of their factors."""
+        ours, theirs = _factors(left), _factors(right)
+        if ours.keys() != theirs.keys():
+            return inf
+        return max(relative_difference(ours[module], theirs[module]) for module in ours)
+
+
+def _factors(stored: Stored) -> dict[str, compose.FactorSource]:
+    return {factor.module: _factor(factor, stored.extents) for factor in stored.adapter.factors}
 
 
 def _request(order: ComposeOrder) -> compose.ComposeRequest:
