@@ -20,6 +20,7 @@ _LEDGER_COLUMNS = (
     "norm",
     "error",
     "rounding",
+    "deviation",
     "discarded_energy",
     "cross_term_norm",
     "gauge_sensitivity",
