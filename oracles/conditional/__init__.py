@@ -12,4 +12,5 @@ ORACLES: Final[Mapping[str, str]] = {
     "mode_composition": "oracles.conditional.mode_composition",
     "multimodal_stage": "oracles.conditional.multimodal_stage",
     "family_contracts": "oracles.conditional.family_contracts",
+    "sensitivity": "oracles.conditional.sensitivity",
 }
