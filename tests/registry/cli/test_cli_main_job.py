@@ -177,8 +177,7 @@ def test_a_conditional_decision_waits_for_its_codes_to_be_named(run: Run, tmp_pa
     run("add", "adapter", tmp_path / "one", "--base", "shapes", "--name", "s1")
     run("add", "adapter", tmp_path / "two", "--base", "shapes", "--name", "s2")
     text = (
-        "name: m\nbase: shapes\nmethod: cat\nspace: delta\n"
-        "members: [{ref: s1, weight: 1.0}, {ref: s2, weight: 1.0}]\n"
+        "name: m\nbase: shapes\nmethod: cat\nspace: delta\nmembers: [{ref: s1, weight: 1.0}, {ref: s2, weight: 1.0}]\n"
     )
     told = json.loads(run("admit", spec(tmp_path, text), "-o", "json", code=9).stderr)
     codes = sorted({item["code"] for item in told["errors"]})
@@ -232,9 +231,7 @@ def test_a_flipped_byte_is_named_and_nothing_else_is_blamed(run: Run, tmp_path: 
     run("add", "adapter", tmp_path / "one", "--base", "tiny", "--name", "one")
 
 
-def test_a_registry_that_was_not_initialised_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_that_was_not_initialised_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_HOME", str(tmp_path / "nothing"))
     result = CliRunner().invoke(cli, ["ls"])
     assert result.exit_code == 8
