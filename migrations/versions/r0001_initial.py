@@ -23,14 +23,11 @@ def upgrade() -> None:
     _content()
     _places()
     _naming()
+    _channels()
     _said()
     _events()
     _working()
-
-
-def downgrade() -> None:
-    """An append-only registry does not go back: restore a backup."""
-    raise NotImplementedError("restore a backup made before the upgrade")
+    _jobs()
 
 
 def _content() -> None:
@@ -160,6 +157,9 @@ def _naming() -> None:
         _reference("alias_event", ["name", "version"], ["name_version.name", "name_version.version"]),
         append_only=True,
     )
+
+
+def _channels() -> None:
     _table(
         "generation",
         ["channel", "number"],
@@ -319,6 +319,9 @@ def _working() -> None:
         _text("expires"),
     )
     _index("lease", "channel", "expires")
+
+
+def _jobs() -> None:
     _table(
         "job",
         ["id"],
