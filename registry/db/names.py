@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import exists, select
@@ -68,6 +69,15 @@ def of(reader: Reader, digest: Digest) -> tuple[NameVersionRow, ...]:
     """Every name and version of a manifest, by name."""
     mine = select(NameVersionRow).where(NameVersionRow.digest == digest)
     return reader.all(mine.order_by(NameVersionRow.name, NameVersionRow.version))
+
+
+def of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[NameVersionRow, ...]]:
+    """Every name and version of many manifests, by name; one without a name is absent."""
+    rows = reader.chosen(select(NameVersionRow), NameVersionRow.digest, digests)
+    found: dict[Digest, list[NameVersionRow]] = {}
+    for row in rows:
+        found.setdefault(row.digest, []).append(row)
+    return {digest: tuple(sorted(mine, key=lambda row: (row.name, row.version))) for digest, mine in found.items()}
 
 
 def versions(reader: Reader, name: str, after: str | None = None, limit: int = 50) -> Page[NameVersionRow]:
