@@ -4,6 +4,7 @@ Shapes and operators stand in `multimodal_stage_operators`. Rows and experts are
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from oracles.checks import Check, above, below, close, equal, gradient
 from oracles.conditional.multimodal_stage_operators import (
@@ -63,7 +64,14 @@ def mask_checks(fixture: MultimodalFixture) -> Iterator[Check]:
 
 
 def stage_checks(fixture: MultimodalFixture) -> Iterator[Check]:
-    """The order of the setup calls decides whether the projector trains in Stage III."""
+    """Checkpoint lineage; the order of the setup calls decides whether the projector trains in Stage III."""
+    lineage = tuple((stage.name, stage.parent, stage.output) for stage in fixture.stages)
+    yield equal("stage, parent and output checkpoint", lineage, LINEAGE, source=STAGES)
+    chained = tuple(before.output == after.parent for before, after in pairwise(fixture.stages))
+    yield equal("each stage starts from the one before", chained, (True, True), source=STAGES)
+    yield equal(
+        "trainable by stage, paper", tuple(stage.trainable for stage in fixture.stages), TRAINABLE, source=STAGES
+    )
     trainable = {"attention", "fc1", "fc2", "projector", "wg"}
     for call in fixture.setup_calls:
         moe_only = call == "initialize_moe_modules"
@@ -183,6 +191,10 @@ def ledger_checks(fixture: MultimodalFixture) -> Iterator[Check]:
     yield equal("parameters of the dense FFN", ffn, 8, source=LEDGER)
     yield equal("resident parameters", EXPERTS * ffn + D * EXPERTS, 40, source=LEDGER)
     yield equal("active parameters a row", 2 * ffn + D * EXPERTS, 24, source=LEDGER)
+    layers = fixture.converted_layers
+    paper = layers * (EXPERTS * ffn + D * EXPERTS)
+    trained = (layers, fixture.projector_parameters, paper, paper + fixture.projector_parameters)
+    yield equal("L_M, projector, trained by paper and by code", trained, (2, 6, 80, 86), source=LEDGER)
 
 
 def require_shapes(fixture: MultimodalFixture) -> None:
@@ -209,6 +221,12 @@ def evaluate(fixture: MultimodalFixture) -> Iterator[Check]:
     yield from ledger_checks(fixture)
 
 
+LINEAGE = (
+    ("align", "base", "aligned_projector"),
+    ("dense_multimodal", "aligned_projector", "dense_lvlm"),
+    ("sparse_moe", "dense_lvlm", "sparse_lvlm"),
+)
+TRAINABLE = (("projector",), ("projector", "language_model"), ("experts", "router"))
 KINDS = (
     *("image", "image", "text_prompt", "text_target", "text_target", "pad"),
     *("image", "text_prompt", "text_target", "text_target", "pad", "pad"),
@@ -286,6 +304,18 @@ ORACLE = Oracle(
         "that the public code ranks by priority, or that any capacity is a better one",
         "training of a multimodal model, a collective, a cache or a benchmark",
     ),
-    own=("hidden", "W_g", "noise", "W_1", "W_2", "drift", "factors.evaluation", "min_capacity", "activation_bytes"),
+    own=(
+        "hidden",
+        "W_g",
+        "noise",
+        "W_1",
+        "W_2",
+        "drift",
+        "factors.evaluation",
+        "min_capacity",
+        "activation_bytes",
+        "converted_layers",
+        "projector_parameters",
+    ),
     document_mutations=36,
 )

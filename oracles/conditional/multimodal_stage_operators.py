@@ -38,6 +38,15 @@ class Factors(Fixture):
     evaluation: float
 
 
+class Stage(Fixture):
+    """One training stage: the checkpoint it starts from, the one it leaves, what it trains by the paper's figure."""
+
+    name: Literal["align", "dense_multimodal", "sparse_moe"]
+    parent: Literal["base", "aligned_projector", "dense_lvlm", "sparse_lvlm"]
+    output: Literal["base", "aligned_projector", "dense_lvlm", "sparse_lvlm"]
+    trainable: tuple[Literal["projector", "language_model", "experts", "router"], ...]
+
+
 class MultimodalFixture(Fixture):
     """Row kinds and dimensions as in C 0x07L; hidden rows, gate, noise and experts are ours."""
 
@@ -57,6 +66,9 @@ class MultimodalFixture(Fixture):
     second_offset: Literal["all_first_choices", "own_count"]
     combine: Literal["renormalised_survivors", "raw_survivors"]
     router_input: Literal["hidden", "hidden_and_modality"]
+    stages: tuple[Stage, Stage, Stage]
+    converted_layers: int
+    projector_parameters: int
     setup_calls: tuple[Literal["initialize_moe_modules", "initialize_vision_modules"], ...]
     contingency: tuple[tuple[tuple[int, int], tuple[int, int]], tuple[tuple[int, int], tuple[int, int]]]
 

@@ -155,6 +155,14 @@ MOD_SPARSE_KV = (
     *rows("mod_sparse_kv", "C 0x05O", {"token is not published": "False", "one outcome a layer": "4"}),
     *rows(
         "mod_sparse_kv",
+        "C 0x05P",
+        {
+            "prefill handed to decode": "numerical_contract frozen_trace route_rule",
+            "each handoff condition refuses alone": "delta_gate decisions",
+        },
+    ),
+    *rows(
+        "mod_sparse_kv",
         "C 0x05Q",
         {
             "manifest fields": "12",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oracles.conditional.mod_sparse_kv import TornTokenError, counts, empty, publish, published, stage
+from oracles.conditional.mod_sparse_kv_state import TornTokenError, counts, empty, publish, published, stage
 from oracles.mutation import rejection
 from oracles.registry import load
 
