@@ -157,7 +157,7 @@ def gradient_checks(fixture: ModCausalFixture, z: tuple[tuple[bool, ...], ...]) 
     one = fixture.lambda_r / len(rows) * (sigmoid(-0.14) - 0.0)
     expected = scaled(one, fixture.w_r)
     yield close(
-        "direct gradient of the witness row", grads["X0"][1], expected, source=DIRECT, digits=15, tolerance=1e-15
+        "direct gradient of the witness row", grads["X0"][1], expected, source=DIRECT, digits=12, tolerance=1e-15
     )
     yield from stopped_checks(fixture, z, rows, hidden)
 
@@ -265,7 +265,7 @@ PREDICTOR_LOGITS = (
 )
 # Independent evaluation in float64.
 DIRECT_LOSS = 0.284846609858
-PREDICTOR_LOSS = 1.211475742066
+PREDICTOR_LOSS = 0.151434467758
 
 ORACLE = Oracle(
     name="mod_causal",

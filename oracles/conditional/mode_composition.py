@@ -64,7 +64,7 @@ def forward_checks(fixture: ModeFixture, nested: Staged, dense: Integrated) -> I
     yield equal("no-op row is its post-attention state", dense.Y[1] == dense.U[1], True, source=NO_OP)
     yield close("integrated Y", dense.Y, INTEGRATED_OUTPUT, source=INTEGRATED, digits=12)
     doubled = no_op_output(fixture.model_copy(update={"no_op": "identity_output"}), dense.U[1])
-    yield equal("a full-output no-op gives 2u", doubled, scaled(2.0, dense.U[1]), source=NO_OP)
+    yield equal("a full-output no-op gives 2u", doubled == scaled(2.0, dense.U[1]), True, source=NO_OP)
     yield above("attention moved the no-op row", distance((dense.U[1],), (fixture.X[1],)), 1e-2, source=OUTCOMES)
 
 

@@ -40,7 +40,6 @@ SWITCHHEAD = (
         "C 0x03B",
         {"heads by destination": "0 1 2 3", "union of required source projections": "0 1 2 3"},
     ),
-    *rows("switchhead", "C 0x03C", {"no row of selected gates sums to 1": "0.05"}),
     *rows("switchhead", "C 0x03E", {"A shape": "1 2 3"}),
     *rows(
         "switchhead",
@@ -203,11 +202,6 @@ MOD_SPARSE_KV = (
 )
 
 MODE_COMPOSITION = (
-    *rows(
-        "mode_composition",
-        "C 0x06C.4",
-        {"staged top-2 selected_softmax (30 coordinates)": "1e-9"},
-    ),
     *rows("mode_composition", "C 0x06D.2", {"top-1 selected softmax trains no router": "0.0"}),
     *rows(
         "mode_composition",
