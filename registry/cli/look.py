@@ -68,6 +68,7 @@ def show(state: State, ref: str) -> None:
     with state.registry() as registry:
         shown = registry.show(ref)
     lines = [f"{shown.kind}  {', '.join(shown.refs) or '-'}", shown.digest]
+    lines += [f"{key}  {value}" for key, value in (("evidence", shown.evidence), ("binding", shown.binding)) if value]
     lines += [f"file  {entry.path}  {entry.size}  {short(entry.blob)}" for entry in shown.files]
     lines.append(json.dumps(shown.manifest, indent=2))
     emit(shown.document(), state.output, lines)

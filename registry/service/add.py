@@ -10,7 +10,9 @@ from registry.formats import AdapterReading, BaseReading, Evidence, FileReading,
 from registry.service import resolve
 from registry.service.context import Context
 from registry.service.results import Added
+from schemas.base import BaseManifest
 from schemas.canonical import JsonObject
+from schemas.digests import Digest
 from schemas.names import check_name
 from schemas.publication import StatementManifest
 
@@ -53,19 +55,21 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
     """
     check_name(name)
     with context.database.reading() as reader:
-        base = resolve.base_of(reader, base_ref)
-    with context.audited("adapter.add", {"name": name, "base": base.digest}):
+        on = resolve.digest_of(reader, base_ref)
+        base = manifests.load(reader, on, BaseManifest)
+    with context.audited("adapter.add", {"name": name, "base": on}):
         reading = read_adapter(directory, base)
-    held = _held(context, reading)
+    digest = reading.manifest.digest
+    held = _held(context, digest, reading)
     if not held:
         _store_files(context, directory, reading.files)
 
     def work(change: Change) -> Added:
-        digest = reading.manifest.digest
         created = manifests.put(change, reading.manifest)
         if not held:
             _put_files(change, digest, reading)
             blobs.mark_present(change, [file.digests.digest for file in reading.files])
+        evidence.put(change, digest, "binding", "declared")
         if created and reading.notes:
             statements.put(change, _provenance(digest, reading, context.principal))
         return _named(change, name, "adapter", digest, created, _json(reading.notes))
@@ -73,10 +77,10 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
     return context.database.change("adapter.add", context.principal, work)
 
 
-def _held(context: Context, reading: AdapterReading) -> bool:
+def _held(context: Context, digest: Digest, reading: AdapterReading) -> bool:
     """Whether manifest and bytes are here already, so that another packaging adds nothing."""
     with context.database.reading() as reader:
-        known = manifests.find(reader, reading.manifest.digest) is not None
+        known = manifests.find(reader, digest) is not None
         return known and resolve.all_held(context, reader, resolve.tensors_of(reading.manifest))
 
 

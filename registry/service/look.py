@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from registry.db import Reader, files, lineage, manifests, records, statements
+from registry.db import Reader, evidence, files, lineage, manifests, records, statements
 from registry.db.rows import ManifestRow
 from registry.errors import NotFoundError, Problem
 from registry.service import resolve
@@ -45,6 +45,8 @@ def show(context: Context, ref: str) -> Shown:
             refs=resolve.names_of(reader, digest),
             manifest=read_manifest(row.kind, row.data, digest).document(),
             files=_files(reader, digest),
+            evidence=evidence.level(reader, digest, "evidence"),
+            binding=evidence.level(reader, digest, "binding"),
             measurement=measured[-1] if measured else None,
             run_record=ran[-1] if ran else None,
             statements=tuple(item.document() for item in statements.of(reader, digest)),

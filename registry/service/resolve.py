@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from registry.db import Reader, manifests, names, refs, statements, tensors
 from registry.errors import NotFoundError, Problem, RefusedError, UsageProblemError
@@ -91,10 +91,11 @@ def places(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> dic
     """
     digests = {ref.tensor for ref in wanted}
     located = tensors.locations(reader, digests)
+    here = _blobs_here(context, located)
     held = {
         tensor: place
         for tensor, known in located.items()
-        for place in [next((place for place in known if context.store.has(place.blob)), None)]
+        for place in [next((place for place in known if place.blob in here), None)]
         if place is not None
     }
     missing = sorted(digests - held.keys())
@@ -107,7 +108,8 @@ def all_held(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> b
     """Whether the store holds the bytes of every tensor."""
     digests = {ref.tensor for ref in wanted}
     located = tensors.locations(reader, digests)
-    return all(any(context.store.has(place.blob) for place in located.get(tensor, ())) for tensor in digests)
+    here = _blobs_here(context, located)
+    return all(any(place.blob in here for place in located.get(tensor, ())) for tensor in digests)
 
 
 def extents(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> dict[Digest, Extent]:
@@ -120,6 +122,12 @@ def extents(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> di
 def blobs_of(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> frozenset[Digest]:
     """The blobs that hold these tensors."""
     return frozenset(place.blob for place in places(context, reader, wanted).values())
+
+
+def _blobs_here(context: Context, located: Mapping[Digest, Iterable[tensors.Location]]) -> frozenset[Digest]:
+    """Which of the named blobs the store holds; each is asked for once, however many tensors lie in it."""
+    blobs = {place.blob for known in located.values() for place in known}
+    return frozenset(blob for blob in blobs if context.store.has(blob))
 
 
 def _missing(tensor: Digest) -> Problem:

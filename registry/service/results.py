@@ -55,13 +55,18 @@ class FileEntry(Record):
 
 
 class Shown(Record):
-    """Everything known about one manifest: the document, its names, files, measurement and statements."""
+    """Everything known about one manifest: the document, its names, files, measurement and statements.
+
+    `evidence` is how far a base's bytes were read, `binding` how an adapter's base is known; null for other kinds.
+    """
 
     digest: Digest
     kind: str
     refs: tuple[str, ...]
     manifest: JsonObject
     files: tuple[FileEntry, ...]
+    evidence: str | None
+    binding: str | None
     measurement: JsonObject | None
     run_record: JsonObject | None
     statements: tuple[JsonObject, ...]
