@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from compose import krylov
-from compose.krylov import FAILURE_PROBABILITY, TOLERANCE, norm_factor, orthonormal, truncated_svd
+from compose.krylov import FAILURE_PROBABILITY, TOLERANCE, truncated_svd
+from compose.passes import orthonormal
+from compose.probe import norm_factor
 
 
 def noisy(rows: int, columns: int, signal: int, noise: float, seed: int) -> Tensor:
