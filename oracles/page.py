@@ -1,10 +1,13 @@
 """The results page: what each oracle proves, its numbers, and what it does not prove, as Markdown."""
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from oracles.checks import Check, Value
-from oracles.mutation import Closure
+from oracles.mutation import Closure, close_mutations
+from oracles.registry import load, names
 from oracles.report import CLAIMS, Report
+from oracles.runner import run_all
 
 _DOCUMENTS = {
     "V": "the low-rank design space",
@@ -75,3 +78,13 @@ def shown(value: Value) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(shown(entry) for entry in value) + "]"
     return "none" if value is None else str(value)
+
+
+def main() -> None:
+    """Write the page of all oracles, mutation closures included, to stdout: `python -m oracles.page`."""
+    closures = {name: close_mutations(load(name)) for name in names()}
+    sys.stdout.write(render(list(run_all(names())), closures))
+
+
+if __name__ == "__main__":
+    main()
