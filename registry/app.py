@@ -13,6 +13,8 @@ from registry.cli.state import State, pass_state
 from registry.errors import Problem, UsageProblemError
 from registry.wiring import opened
 
+__all__ = ["cli", "main"]
+
 
 @cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True)
