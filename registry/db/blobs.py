@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, or_, 
 from registry.db import paging
 from registry.db.paging import Page
 from registry.db.rows import BaseLocationRow, BlobPresenceRow, BlobRow, FileRow, PurgeEventRow, TensorLocationRow
-from registry.db.session import Change, Reader
+from registry.db.session import Change, Reader, batches
 from schemas.digests import BlobDigests, Digest, Sha256
 
 
@@ -32,11 +32,11 @@ def mark_present(change: Change, digests: Iterable[Digest]) -> None:
     """The store holds these blobs now."""
     wanted = list(dict.fromkeys(digests))
     known = present(change, wanted)
+    for batch in batches(known):
+        seen = update(BlobPresenceRow).where(BlobPresenceRow.blob.in_(batch)).values(checked=change.now)
+        change.session.execute(seen)
     for digest in wanted:
-        if digest in known:
-            seen = update(BlobPresenceRow).where(BlobPresenceRow.blob == digest).values(checked=change.now)
-            change.session.execute(seen)
-        else:
+        if digest not in known:
             change.insert(BlobPresenceRow(blob=digest, checked=change.now))
 
 

@@ -10,13 +10,12 @@ from schemas.model import Manifest
 from schemas.publication import PublicationManifest
 
 
-def edges_of(manifest: Manifest) -> tuple[EdgeRow, ...]:
-    """The edges of one manifest.
+def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
+    """The edges of one manifest, whose digest this is.
 
     A composition names its output, yet the output comes from the composition, so that edge points from output to
     composition. A publication's previous generation is history, not ancestry.
     """
-    digest = manifest.digest
     if isinstance(manifest, AdapterManifest):
         return (_edge(digest, manifest.base, "base"),)
     if isinstance(manifest, AdmissionManifest):

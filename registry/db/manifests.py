@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypedDict, TypeVar
 
 from sqlalchemy import Select, exists, select
@@ -17,7 +18,7 @@ from registry.db.session import Change, Reader
 from registry.errors import Problem, UsageProblemError
 from schemas.adapter import AdapterManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
-from schemas.digests import Digest
+from schemas.digests import Digest, manifest_digest
 from schemas.manifests import read_manifest
 from schemas.model import Manifest
 
@@ -48,16 +49,12 @@ def put(change: Change, manifest: Manifest) -> bool:
 
     (An output adapter is stored before the composition that made it.)
     """
-    row = ManifestRow(
-        digest=manifest.digest,
-        kind=manifest.KIND,
-        data=manifest.canonical(),
-        created=change.now,
-        **_columns(manifest),
-    )
+    data = manifest.canonical()
+    digest = manifest_digest(manifest.KIND, data)
+    row = ManifestRow(digest=digest, kind=manifest.KIND, data=data, created=change.now, **_columns(manifest))
     created = bool(change.ensure([row]))
     if created:
-        change.append(*edges_of(manifest))
+        change.append(*edges_of(manifest, digest))
     return created
 
 
@@ -75,7 +72,13 @@ def get(reader: Reader, digest: Digest) -> Manifest:
     """
     hint = "List what is registered with `registry ls`."
     row = found(find(reader, digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", hint)
-    return read_manifest(row.kind, row.data, digest)
+    return _read(row.kind, row.data, digest)
+
+
+@lru_cache(maxsize=64)
+def _read(kind: str, data: bytes, digest: Digest) -> Manifest:
+    """Read once what is asked for again and again, such as a base; other bytes are another key."""
+    return read_manifest(kind, data, digest)
 
 
 def load(reader: Reader, digest: Digest, model: type[M]) -> M:

@@ -35,14 +35,14 @@ def assign(change: Change, name: str, kind: str, digest: Digest, version: int | 
     """
     if purges.find(change, digest) is not None:
         raise purged("MANIFEST_PURGED", digest)
-    _claim(change, name, kind)
+    if _claim(change, name, kind):
+        return _append(change, name, version or 1, kind, digest)
     same = change.one(select(NameVersionRow).where(NameVersionRow.name == name, NameVersionRow.digest == digest))
     if same is not None:
         return _again(same, version)
     number = version or change.next(NameVersionRow.version, NameVersionRow.name == name)
     _refuse_taken(change, name, number, digest)
-    change.append(NameVersionRow(name=name, version=number, kind=kind, digest=digest, created=change.now))
-    return Assigned(number, created=True)
+    return _append(change, name, number, kind, digest)
 
 
 def newest(reader: Reader, name: str) -> NameVersionRow:
@@ -92,16 +92,24 @@ def page(reader: Reader, kind: str | None = None, after: str | None = None, limi
     return paging.page(reader, statement, (NameRow.name,), after, limit)
 
 
-def _claim(change: Change, name: str, kind: str) -> None:
+def _append(change: Change, name: str, version: int, kind: str, digest: Digest) -> Assigned:
+    change.append(NameVersionRow(name=name, version=version, kind=kind, digest=digest, created=change.now))
+    return Assigned(version, created=True)
+
+
+def _claim(change: Change, name: str, kind: str) -> bool:
+    """Whether the name is new."""
     row = change.one(select(NameRow).where(NameRow.name == name))
     if row is None:
         change.append(NameRow(name=name, kind=kind, created=change.now))
-    elif row.kind != kind:
+        return True
+    if row.kind != kind:
         raise _conflict(
             "NAME_TAKEN_BY_KIND", f"a name of kind {kind}", f"{name} of kind {row.kind}", "Choose another name."
         )
-    elif not change.all(select(NameVersionRow.version).where(NameVersionRow.name == name, ~_PURGED).limit(1)):
+    if not change.all(select(NameVersionRow.version).where(NameVersionRow.name == name, ~_PURGED).limit(1)):
         raise purged("NAME_PURGED", name)
+    return False
 
 
 def _again(row: NameVersionRow, version: int | None) -> Assigned:

@@ -21,7 +21,8 @@ def put(change: Change, statement: StatementManifest) -> bool:
     Raises:
         ConflictError: `STATEMENT_STALE` when `previous` is not the newest statement of this subject and topic.
     """
-    if manifests.find(change, statement.digest) is not None:
+    digest = statement.digest
+    if manifests.find(change, digest) is not None:
         return False
     before = _newest(change, statement.subject, statement.topic)
     if statement.previous != (before.digest if before else None):
@@ -33,7 +34,7 @@ def put(change: Change, statement: StatementManifest) -> bool:
             subject=statement.subject,
             topic=statement.topic,
             sequence=sequence,
-            digest=statement.digest,
+            digest=digest,
             created=change.now,
         ),
         *_labels(change, statement),
