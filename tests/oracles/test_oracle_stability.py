@@ -19,6 +19,8 @@ def off_by_one(function: Callable[..., float], seed: int) -> Callable[..., float
 
     def moved(*arguments: float) -> float:
         value = function(*arguments)
+        if value == 0.0:
+            return value  # zeros such as log(1) are exact in every library
         return math.nextafter(value, math.inf if hash((arguments, seed)) % 2 else -math.inf)
 
     return moved
