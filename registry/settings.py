@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import getpass
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from registry.errors import UsageProblemError
+from schemas.model import problems_of
 
 USER_FILE = Path("~/.config/adapter-registry/config.toml").expanduser()
 PROJECT_FILE = Path("registry.toml")
@@ -18,11 +22,17 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="REGISTRY_", extra="forbid", frozen=True)
 
     home: Path = Field(default=Path("~/.local/share/adapter-registry"), description="database and store by default")
-    database_url: str | None = Field(default=None, description="sqlite:///… or postgresql+psycopg://…")
+    database_url: str | None = Field(
+        default=None,
+        pattern=r"^(sqlite:///|postgresql\+psycopg://).+",
+        description="sqlite:///… or postgresql+psycopg://…",
+    )
     store_url: str | None = Field(default=None, description="a folder or s3://bucket/prefix")
     url: str | None = Field(default=None, description="a registry server; unset means embedded")
     token: SecretStr | None = Field(default=None, description="bearer token for the server")
-    principal: str = Field(default_factory=getpass.getuser, description="who is named in audit events")
+    principal: str = Field(
+        default_factory=getpass.getuser, min_length=1, max_length=256, description="who is named in audit events"
+    )
     workers: int = Field(default=2, ge=1, le=64, description="composition workers, one BLAS thread each")
     memory_limit: int = Field(default=8 * 2**30, ge=2**26, description="bytes a composition may hold")
 
@@ -54,3 +64,15 @@ class Settings(BaseSettings):
     def store(self) -> str:
         """The blob store URL in use."""
         return self.store_url or str(self.home_path / "store")
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Settings with these flags on top.
+
+    Raises:
+        UsageProblemError: `SETTING_INVALID`, one problem a setting.
+    """
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        raise UsageProblemError(*problems_of(error, "SETTING_INVALID")) from error

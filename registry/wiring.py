@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from registry.db import Database, check, migrate
-from registry.errors import Problem
+from registry.errors import Problem, UnavailableError
 from registry.service.composer import Composed, ComposeOrder, Composer, Progress, Stored
 from registry.service.context import Context
 from registry.settings import Settings
@@ -44,7 +44,17 @@ class LazyComposer:
 
 def initialise(settings: Settings) -> None:
     """Create home, database and store, or bring them up to date; safe to repeat."""
-    settings.home_path.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.home_path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            Problem(
+                code="HOME_UNUSABLE",
+                expected="a folder that can be made and written",
+                observed=str(error),
+                hint="Choose another with --home or REGISTRY_HOME.",
+            )
+        ) from error
     migrate.upgrade(settings.database)
     open_store(settings.store)
 

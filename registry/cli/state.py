@@ -23,7 +23,7 @@ from registry.cli.exits import exit_code, tell
 from registry.cli.output import Format
 from registry.client import EmbeddedRegistry
 from registry.errors import ProblemError
-from registry.settings import Settings
+from registry.settings import Settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ class State:
     @property
     def settings(self) -> Settings:
         """Flags over environment, files and defaults."""
-        return Settings(**self.flags)
+        return load_settings(**self.flags)
 
     @contextmanager
     def registry(self) -> Iterator[EmbeddedRegistry]:

@@ -59,7 +59,7 @@ def at(reader: Reader, name: str, version: int) -> NameVersionRow:
     row = _version(reader, name, version)
     if row is None and not _known(reader, name):
         found(None, "NAME_UNKNOWN", f"a name {name}", "List the names with `registry ls`.")
-    row = found(row, "VERSION_UNKNOWN", f"{name}@{version}", f"See the versions with `registry ls {name}`.")
+    row = found(row, "VERSION_UNKNOWN", f"{name}@{version}", f"`registry show {name}` tells the newest version.")
     if purges.find(reader, row.digest) is not None:
         raise purged("VERSION_PURGED", f"{name}@{version}")
     return row

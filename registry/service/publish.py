@@ -32,6 +32,9 @@ def publish(
         raise UsageProblemError(_problem("NOTHING_TO_PUBLISH", "at least one reference", "none", "Name what to serve."))
     with context.database.reading() as reader:
         artifacts = tuple(resolve.digest_of(reader, ref) for ref in refs)
+        if len(set(artifacts)) != len(artifacts):
+            hint = "Name each artifact once."
+            raise UsageProblemError(_problem("ARTIFACT_TWICE", "each artifact once", ", ".join(refs), hint))
         resolve.refuse_yanked(reader, artifacts)
     _verify_bytes(context, artifacts)
 
