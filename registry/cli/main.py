@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from registry.cli import change, look, operate, oracle, register, retire, tokens
+from registry.cli import change, look, operate, oracle, register, retire, stack, tokens
 from registry.cli.state import Commands, State
 
 
@@ -34,6 +34,7 @@ for command in (
     *operate.COMMANDS,
     *oracle.COMMANDS,
     *retire.COMMANDS,
+    *stack.COMMANDS,
     *tokens.COMMANDS,
 ):
     cli.add_command(command)
