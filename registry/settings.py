@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         return self.store_url or str(self.home_path / "store")
 
 
-def load_settings(**flags: Any) -> Settings:
+def load_settings(flags: dict[str, Any]) -> Settings:
     """Settings with these flags on top.
 
     Raises:

@@ -54,7 +54,7 @@ def ls(
         )
         page = registry.ls(wanted, after, limit)
     rows = [item.document() for item in page.items]
-    emit_rows(rows, state.output, ("kind", "refs", "digest", "base", "family", "method", "outcome"))
+    emit_rows(rows, state.output, ("kind", "refs", "digest", "base", "family", "method", "outcome", "state"))
     if page.next is not None:
         click.echo(f"more: --after {page.next}", err=True)
 

@@ -38,7 +38,7 @@ class State:
     @property
     def settings(self) -> Settings:
         """Flags over environment, files and defaults."""
-        return load_settings(**self.flags)
+        return load_settings(self.flags)
 
     @contextmanager
     def registry(self) -> Iterator[EmbeddedRegistry]:

@@ -23,6 +23,6 @@ def purged(code: str, what: str) -> PurgedError:
             code=code,
             expected="something that was not purged",
             observed=what,
-            hint="Register the content under another name or version.",
+            hint="It was removed on purpose: use another version or name, and other content.",
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from registry.db import Reader, evidence, files, lineage, manifests, records, statements
+from registry.db import Reader, evidence, files, lineage, manifests, purges, records, statements
 from registry.db.rows import ManifestRow
 from registry.errors import NotFoundError, Problem
 from registry.service import resolve
@@ -19,6 +19,7 @@ from registry.service.results import (
     Listed,
     Page,
     Shown,
+    State,
 )
 from schemas.canonical import JsonValue, canonical_bytes
 from schemas.digests import Digest
@@ -29,7 +30,10 @@ def ls(context: Context, wanted: manifests.ManifestFilter, after: str | None = N
     """Manifests, newest first, a page at a time."""
     with context.database.reading() as reader:
         page = manifests.page(reader, wanted, after, limit)
-        return Page(items=tuple(_listed(reader, row) for row in page.items), next=page.next)
+        digests = [row.digest for row in page.items]
+        gone: dict[Digest, State] = dict.fromkeys(statements.yanked(reader, digests), "yanked")
+        gone |= dict.fromkeys(purges.purged(reader, digests), "purged")
+        return Page(items=tuple(_listed(reader, row, gone.get(row.digest)) for row in page.items), next=page.next)
 
 
 def show(context: Context, ref: str) -> Shown:
@@ -105,7 +109,7 @@ def _row(reader: Reader, digest: Digest) -> ManifestRow:
     return row
 
 
-def _listed(reader: Reader, row: ManifestRow) -> Listed:
+def _listed(reader: Reader, row: ManifestRow, state: State | None) -> Listed:
     return Listed(
         digest=row.digest,
         kind=row.kind,
@@ -114,6 +118,7 @@ def _listed(reader: Reader, row: ManifestRow) -> Listed:
         family=row.family,
         method=row.method,
         outcome=row.outcome,
+        state=state,
     )
 
 

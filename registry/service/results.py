@@ -9,6 +9,8 @@ from schemas.decision import Decision, Outcome
 from schemas.digests import Digest
 from schemas.model import Record
 
+State = Literal["yanked", "purged"]
+
 
 class Added(Record):
     """A registered thing; `created` is false when the registry held it already, under whatever name or packaging."""
@@ -36,6 +38,7 @@ class Listed(Record):
     family: str | None
     method: str | None
     outcome: str | None
+    state: State | None
 
 
 class Page(Record):
