@@ -52,6 +52,11 @@ def tiling(rows: int, columns: int) -> Tiling:
     return Tiling(rows, columns, max(8, TILE // columns // 8 * 8))
 
 
+def energy(values: Matrix) -> float:
+    """Squared Frobenius norm, summed in float64."""
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+
+
 class Field(ABC):
     """One member's values."""
 
@@ -67,7 +72,7 @@ class Field(ABC):
 
     def energy(self) -> float:
         """Squared Frobenius norm."""
-        return sum(float(tile.to(torch.float64).square().sum()) for tile in self.tiles())
+        return sum(energy(tile) for tile in self.tiles())
 
 
 class DeltaField(Field):
@@ -108,8 +113,8 @@ class Dropped(Field):
         if self.density == 1.0:
             return values
         start = self.tiling.start(number)
-        keep = self.mask.between(start, start + values.numel()).to(values.device)
-        return values * keep.view(values.shape) / self.density
+        keep = self.mask.between(start, start + values.numel()).to(values.device).view(torch.uint8)
+        return keep.to(values.dtype).view(values.shape).mul_(values).div_(self.density)
 
 
 class Trimmed(Field):

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from compose.fields import Field
+from compose.fields import Field, energy
 from compose.shapes import Matrix
 from schemas.methods import TiesChoices
 
@@ -19,7 +19,7 @@ SMALLEST_DIVISOR: Final = 1e-8
 
 @dataclass(frozen=True)
 class Merged:
-    """The merged values; per field how many were not zero, and the squared norm; counts of TIES conflicts."""
+    """The merged values; per field how many were not zero and, if asked, the squared norm; counts of TIES conflicts."""
 
     values: Matrix
     retained: list[int]
@@ -27,24 +27,26 @@ class Merged:
     conflict: tuple[int, int] | None
 
 
-def merge(fields: Sequence[Field], weights: Sequence[float], ties: TiesChoices | None) -> Merged:
+def merge(
+    fields: Sequence[Field], weights: Sequence[float], ties: TiesChoices | None, *, energies: bool = False
+) -> Merged:
     """Merge tile by tile: ``sum_i w_i x_i``, or with `ties` the elected and reduced values."""
     grid = fields[0].tiling
-    retained, energies = [0] * len(fields), [0.0] * len(fields)
+    retained, squares = [0] * len(fields), [0.0] * len(fields)
     conflicts = covered = 0
     values = fields[0].tile(0).new_empty(grid.rows, grid.columns)
     for number in range(grid.count):
         tiles = [each.tile(number) for each in fields]
         for index, tile in enumerate(tiles):
             retained[index] += count_nonzero(tile)
-            energies[index] += float(torch.linalg.vector_norm(tile, dtype=torch.float64)) ** 2
+            squares[index] += energy(tile) if energies else 0.0
         out = values[grid.span(number)]
         if ties is None:
             weighted_sum(tiles, weights, out)
         else:
             pair = elect_and_reduce(tiles, weights, ties, out)
             conflicts, covered = conflicts + pair[0], covered + pair[1]
-    return Merged(values, retained, energies, None if ties is None else (conflicts, covered))
+    return Merged(values, retained, squares, None if ties is None else (conflicts, covered))
 
 
 def weighted_sum(tiles: Sequence[Tensor], weights: Sequence[float], out: Matrix) -> None:
@@ -66,20 +68,25 @@ def elect_and_reduce(
     Returns:
         Coordinates where kept values have both signs, and coordinates where any value is kept.
     """
-    weighted = choices.values == "weighted"
-    signs, balance, present, total = [], torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out)
-    for tile, weight in zip(tiles, weights, strict=True):
-        vote = tile * weight if weighted else tile
-        signs.append(vote.sign())
-        balance += signs[-1]
-        present += signs[-1].abs()
-        if choices.elect == "total":
-            total += vote
-    elected = (total if choices.elect == "total" else balance).sign()
+    votes = (
+        [tile * weight for tile, weight in zip(tiles, weights, strict=True)] if choices.values == "weighted" else tiles
+    )
+    signs = [vote.sign() for vote in votes]
+    balance, present = _sum(signs), _sum([sign.abs() for sign in signs])
+    elected = (_sum(votes) if choices.elect == "total" else balance).sign()
     if choices.zero_sum == "plus":
         elected += 1.0 - elected.abs()
+    covered, conflicts = count_nonzero(present), count_nonzero(present.sub_(balance.abs_()))
     _reduce(tiles, weights, [sign.mul_(elected).clamp_(min=0.0) for sign in signs], choices, out)
-    return count_nonzero(present - balance.abs_()), count_nonzero(present)
+    return conflicts, covered
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    """The sum in member order."""
+    total = terms[0].clone()
+    for term in terms[1:]:
+        total += term
+    return total
 
 
 def _reduce(
@@ -98,6 +105,6 @@ def _reduce(
         out.div_(torch.where(divisor.abs() < SMALLEST_DIVISOR, 1.0, divisor))
 
 
-def count_nonzero(values: Tensor) -> int:
-    """How many values are not zero; a sum of signs is three times faster than torch's own count."""
-    return int(values.sign().abs_().sum(dtype=torch.float64))
+def count_nonzero(values: Matrix) -> int:
+    """How many values are not zero: a sum of signs is faster than torch's own count, and exact along a row."""
+    return int(values.sign().abs_().sum(dim=1).sum(dtype=torch.float64))

@@ -10,7 +10,7 @@ from torch import Tensor
 from compose.shapes import Dense, Matrix
 
 _PASS: Final = 1 << 18
-"""Elements of M in work at once: in a core's cache both products read the tile, and a copy in another dtype is cheap."""
+"""Elements of M in work at once: both products find them in the cache, and so does a copy in another dtype."""
 
 
 def through(matrix: Dense, block: Matrix, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

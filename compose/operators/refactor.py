@@ -8,7 +8,7 @@ from math import sqrt
 
 import torch
 
-from compose.fields import DeltaField, Field, tiling
+from compose.fields import DeltaField, Field, energy, tiling
 from compose.krylov import Truncated, truncated_svd
 from compose.lowrank import Stacks, core_of, factor_error, leading, stack, tuples
 from compose.masks import MaskRole
@@ -37,7 +37,8 @@ def refactor(module: ModuleInput, prepare: Prepare, ties: TiesChoices | None = N
     """Merge in delta space and return the best pair of the output rank, by a certified truncated SVD."""
     work, store = work_dtype(module.choices.dtype), store_dtype(module.choices.dtype)
     prepared = prepare(module, [DeltaField(factor, work) for factor in module.factors], "delta")
-    merged = merge(prepared.fields, [factor.weight for factor in module.factors], ties)
+    weights = [factor.weight for factor in module.factors]
+    merged = merge(prepared.fields, weights, ties, energies=bool(prepared.dropped))
     choices = svd_choices(module.choices)
     svd = truncated_svd(merged.values, module.rank, exact=choices.mode == "exact")
     b, a = pair(svd.u, svd.s, svd.vh, choices)
@@ -57,13 +58,13 @@ def _figures(
 ) -> Figures:
     stacks = stack(module.factors)
     products = core_of(stacks).products()
-    energy = float(torch.linalg.vector_norm(merged.values, dtype=torch.float64)) ** 2
+    whole = energy(merged.values)
     error, deviation = _distances(merged.values, stored, stacks)
     return Figures(
-        norm=sqrt(energy),
+        norm=sqrt(whole),
         singular_values=leading(svd.s),
         numerical_rank=None,
-        discarded_energy=max(energy - float(svd.s.square().sum()), 0.0),
+        discarded_energy=max(whole - float(svd.s.square().sum()), 0.0),
         error=error,
         rounding=rounding,
         products=tuples(products),
@@ -82,8 +83,8 @@ def _distances(dense: Dense, stored: tuple[FactorB, FactorA], stacks: Stacks) ->
     grid = tiling(*dense.shape)
     for rows in map(grid.span, range(grid.count)):
         tile = dense[rows].to(torch.float64)
-        error += float(torch.linalg.vector_norm(tile - b[rows] @ a)) ** 2
-        deviation += float(torch.linalg.vector_norm(tile - weighted[rows] @ stacks.a)) ** 2
+        error += energy(torch.addmm(tile, b[rows], a, alpha=-1.0))
+        deviation += energy(torch.addmm(tile, weighted[rows], stacks.a, alpha=-1.0))
     return sqrt(error), sqrt(deviation)
 
 
@@ -96,8 +97,8 @@ def _drops(module: ModuleInput, prepared: Prepared, merged: Merged, products: Pr
     same = all(one is other for one, other in zip(prepared.dropped, prepared.fields, strict=True))
     energies = merged.energies if same else [each.energy() for each in prepared.dropped]
     drops = []
-    for index, energy in enumerate(energies):
+    for index, kept in enumerate(energies):
         whole = float(products[index, index])
-        drawn = sqrt(max(whole + (1 - 2 * q) * energy, 0.0) / whole) if whole > 0 and q < 1 else 0.0
+        drawn = sqrt(max(whole + (1 - 2 * q) * kept, 0.0) / whole) if whole > 0 and q < 1 else 0.0
         drops.append(Drop(sqrt((1 - q) / q), drawn))
     return tuple(drops)
