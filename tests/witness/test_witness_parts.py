@@ -17,17 +17,21 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compose.fields import DeltaField, Dropped, Trimmed
 from compose.krylov import TOLERANCE as EXCESS
 from compose.krylov import truncated_svd
 from compose.lowrank import difference_norm, factor_error, product_norm
 from compose.masks import MaskRole, draw_mask
+from compose.merge import merge
 from compose.select import kept_count, kth_magnitude
 from oracles.matrix import Matrix, Vector, distance, frobenius, identity, matmul, matrix, scale, subtract
+from schemas.methods import Choices, DareChoices, ties_preset
 from tests.witness.cases import Numbers, adapter, draw_matrix
 from tests.witness.exact import exact_distance, exact_product, rounded
-from tests.witness.harness import TOLERANCE
-from tests.witness.reference import gram, keep_mask, mask_digest, trim
+from tests.witness.harness import TOLERANCE, module_of
+from tests.witness.reference import Case, Plain, gram, keep_mask, mask_digest, nonzero, prepare, trim
 from tests.witness.reference import kept_count as plain_count
+from tests.witness.reference import merge as plain_merge
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True)
 FINITE: Final = st.floats(-1e300, 1e300, allow_nan=False, allow_infinity=False, allow_subnormal=True)
@@ -87,6 +91,27 @@ def test_the_stream_is_the_keyed_derivation_of_blake3_and_not_its_plain_hash() -
     first = blake3(key, derive_key_context="adapter-registry v1 mask").digest(length=4)
     kept = struct.unpack("<I", first)[0] < 2**31
     assert bool(draw_mask("7", adapter("x"), "m", "delta", 0.5, 1).between(0, 1).item()) is kept
+
+
+def test_a_delta_of_several_tiles_is_dropped_trimmed_and_merged_as_one() -> None:
+    source, numbers = Random(17), Numbers("dyadic")
+    members = tuple(
+        Plain(adapter(str(i)), w, 2.0, draw_matrix(source, numbers, 9, 1), draw_matrix(source, numbers, 1, 4100))
+        for i, w in enumerate((1.0, -0.25))
+    )
+    # Products of quarters: thousands of magnitudes equal the threshold, in both tiles.
+    elect, dare = ties_preset("peft", 0.5), DareChoices(density=0.75, seed="5")
+    case = Case("dare_ties", "delta", members, Choices(ties=elect, dare=dare))
+    ready = prepare(case, tuple(m.delta for m in members), "delta")
+    wanted = plain_merge(case, ready.values, (1.0, -0.25))
+    fields = []
+    for factor in module_of(case).factors:
+        mask = draw_mask(dare.seed, factor.adapter, "m", "delta", dare.density, 9 * 4100)
+        fields.append(Trimmed(Dropped(DeltaField(factor, torch.float64), mask, dare.density), elect))
+    found = merge(fields, [1.0, -0.25], elect)
+    assert fields[0].tiling.count == 2
+    assert distance(matrix(found.values.tolist()), wanted.values) <= TOLERANCE
+    assert (found.conflict, found.retained) == (wanted[1:], [nonzero(x) for x in ready.values])
 
 
 def tensor(values: Matrix) -> torch.Tensor:
