@@ -53,17 +53,19 @@ def gc(context: Context, grace_s: float) -> Collected:
     old = (entry for entry in context.store.entries() if entry.modified <= newest)
     for batch in _batches(old):
         sizes = {entry.digest: entry.size for entry in batch}
-        gone = _remove_unreferenced(context, sizes)
+        gone = _remove_unreferenced(context, sizes, newest)
         removed += sorted(gone)
         size += sum(sizes[digest] for digest in gone)
     return Collected(removed=tuple(removed), bytes=size, staging=context.store.sweep_staging(grace_s))
 
 
-def _remove_unreferenced(context: Context, digests: Iterable[Digest]) -> frozenset[Digest]:
-    """Delete those that no unpurged manifest needs.
+def _remove_unreferenced(
+    context: Context, digests: Iterable[Digest], newest: datetime | None = None
+) -> frozenset[Digest]:
+    """Delete those that no unpurged manifest needs and that were not put after `newest`.
 
-    The registry forgets them in one transaction and deletes in another, which looks once more who needs them: whenever
-    it is cut off, no row promises bytes that are gone.
+    The registry forgets them in one transaction and deletes in another, which looks once more who needs them and how
+    old they are: whenever it is cut off, no row promises bytes that are gone, and what is being added again is kept.
     """
     wanted = frozenset(digests)
 
@@ -76,12 +78,17 @@ def _remove_unreferenced(context: Context, digests: Iterable[Digest]) -> frozens
     forgotten = context.database.change("blob.collect", context.principal, forget)
 
     def remove(change: Change) -> frozenset[Digest]:
-        gone = forgotten - blobs.referenced(change, forgotten)
+        unneeded = forgotten - blobs.referenced(change, forgotten)
+        gone = frozenset(digest for digest in unneeded if not _young(context, digest, newest))
         for digest in gone:
             context.store.delete(digest)
         return gone
 
     return context.database.change("blob.collect", context.principal, remove)
+
+
+def _young(context: Context, digest: Digest, newest: datetime | None) -> bool:
+    return newest is not None and context.store.has(digest) and context.store.modified(digest) > newest
 
 
 def _blobs_of(change: Change, digest: Digest) -> frozenset[Digest]:

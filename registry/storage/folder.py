@@ -56,6 +56,11 @@ class FolderStore(BlobStore):
         with self._file(digest) as file:
             return os.fstat(file.fileno()).st_size
 
+    def modified(self, digest: Digest) -> datetime:
+        """When it was last put."""
+        with self._file(digest) as file:
+            return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+
     def local_path(self, digest: Digest) -> Path:
         """The blob's own file."""
         with self._file(digest):

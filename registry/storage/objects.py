@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,12 @@ class ObjectStore(BlobStore):
         key = _key(digest)
         with self._reading(digest):
             return obstore.head(self._remote, key)["size"]
+
+    def modified(self, digest: Digest) -> datetime:
+        """When it was last put."""
+        key = _key(digest)
+        with self._reading(digest):
+            return obstore.head(self._remote, key)["last_modified"]
 
     def local_path(self, digest: Digest) -> Path:
         """A verified copy in the cache, fetched when it is not there whole.

@@ -114,6 +114,10 @@ class BlobStore(ABC):
         """Its size in bytes."""
 
     @abstractmethod
+    def modified(self, digest: Digest) -> datetime:
+        """When it was last put; putting it again makes it young again."""
+
+    @abstractmethod
     def local_path(self, digest: Digest) -> Path:
         """A file with the blob's bytes for readers that map files; to be read, never written."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -218,6 +219,14 @@ class BlobStoreContract:
         (second,) = store.entries()
         assert first.modified <= second.modified
         assert abs(second.modified - datetime.now(UTC)) < timedelta(minutes=5)
+
+    def test_putting_a_blob_again_makes_it_young(self, store: BlobStore) -> None:
+        store.put_bytes(b"abc")
+        before = store.modified(ABC_DIGEST)
+        time.sleep(1.1)  # S3 tells time in whole seconds
+        store.put_bytes(b"abc")
+        assert store.modified(ABC_DIGEST) > before
+        assert [entry.modified for entry in store.entries()] == [store.modified(ABC_DIGEST)]
 
     def test_entries_pass_over_what_is_no_blob(self, store: BlobStore) -> None:
         assert list(store.entries()) == []
