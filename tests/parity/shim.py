@@ -137,10 +137,15 @@ def heads(model: Any, adapter: str) -> dict[str, Tensor]:
     """Tensors of the modules the adapter holds whole, by their name in the base model."""
     return {
         f"{name}.{key}": tensor
-        for name, module in model.base_model.model.named_modules()
-        if isinstance(module, ModulesToSaveWrapper) and adapter in module.modules_to_save
+        for name, module in _wrappers(model)
+        if adapter in module.modules_to_save
         for key, tensor in module.modules_to_save[adapter].state_dict().items()
     }
+
+
+def _wrappers(model: Any) -> list[tuple[str, Any]]:
+    modules = model.base_model.model.named_modules()
+    return [(name, module) for name, module in modules if isinstance(module, ModulesToSaveWrapper)]
 
 
 def _member(model: Any, adapter: str, weight: float, folder: Path) -> Member:
@@ -160,14 +165,15 @@ def _inject(model: Any, adapter: str, result: ComposeResult, tensors: dict[str, 
     """A plain adapter on exactly the composed modules, every rank its own and every scale 1."""
     ranks = {record.module: record.output_rank for record in result.modules}
     patterns = {f"^{re.escape(name)}$": rank for name, rank in ranks.items()}
-    whole = [item.module for item in result.tensors if item.role == "full"]
+    whole = tuple(item.module for item in result.tensors if item.role == "full")
+    saved = [name for name, _ in _wrappers(model) if any(tensor.startswith(f"{name}.") for tensor in whole)]
     config = LoraConfig(
         r=max(ranks.values()),
         lora_alpha=max(ranks.values()),
         target_modules=list(ranks),
         rank_pattern=patterns,
         alpha_pattern=dict(patterns),
-        modules_to_save=sorted({name.rpartition(".")[0] for name in whole}) or None,
+        modules_to_save=saved or None,
         fan_in_fan_out=any(getattr(target.layer, "fan_in_fan_out", False) for target in targets(model)),
     )
     model.add_adapter(adapter, config)

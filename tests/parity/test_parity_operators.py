@@ -135,6 +135,18 @@ def test_signs_may_be_elected_by_count(tmp_path: Path, combination: Combination)
     assert [target.name for target in targets(model) if distance(target) > 1e-6] == []
 
 
+@pytest.mark.parametrize("combination", ["ties", "ties_svd"])
+def test_opposite_members_of_equal_size_elect_plus(tmp_path: Path, combination: Combination) -> None:
+    model = adapted("linear", {"r": 4}, {"r": 4})
+    for target in targets(model):
+        a, b = target.pair("0")
+        # Both factors change sign in factor space; one of them is enough to do so in delta space.
+        target.put("1", -a if combination == "ties" else a, -b)
+    merge_both(model, combination, tmp_path, weights=(0.5, 0.75))
+    assert [target.name for target in targets(model) if distance(target) > 1e-6] == []
+    assert all(bool(target.delta("peft").any()) for target in targets(model))
+
+
 def test_members_on_different_modules_give_the_union(tmp_path: Path) -> None:
     model = adapted("linear", {"r": 3, "target_modules": ["lin0"]}, {"r": 4, "target_modules": ["lin0", "lin1"]})
     merge_both(model, "svd", tmp_path, weights=(0.5, -1.0))
