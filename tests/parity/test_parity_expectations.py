@@ -1,7 +1,7 @@
-"""What PEFT 0.21.2's own tests expect of weighted adapters, asked of our engine.
+"""What PEFT's own tests expect of weighted adapters, asked of our engine.
 
 From `tests/testing_common.py` (`_test_weighted_combination_of_adapters_lora`) and `tests/test_custom_models.py`
-(`test_add_weighted_adapter_*`, `test_multiple_adapters_*_modules_to_save_merging_adapters*`) of that release.
+(`test_add_weighted_adapter_*`, `test_multiple_adapters_*_modules_to_save_merging_adapters*`) at commit 5d602fdbf.
 """
 
 from __future__ import annotations
