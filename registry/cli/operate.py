@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import click
@@ -9,8 +10,9 @@ import click
 from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
 from registry.errors import DigestMismatchError, Problem
+from registry.service.explain import explain as explained
 from registry.wiring import check_database, current_schema, initialise
-from validators import explain as explain_code
+from schemas.canonical import JsonValue
 
 
 @click.command()
@@ -86,15 +88,25 @@ def verify(state: State, ref: str | None, deep: bool, recompute: bool, expect_he
 
 
 @click.command()
-@click.argument("code")
+@click.argument("name")
 @output_option
 @pass_state
-def explain(state: State, code: str) -> None:
-    """What a finding code means, and who repairs it how."""
-    record = explain_code(code)
-    fields = {"code": record.code, "invariant": record.invariant, "consequence": record.consequence,
-              "recovery": record.recovery, "owner": record.owner}  # fmt: skip
-    emit(dict(fields), state.output, [f"{key:<12} {value}" for key, value in fields.items()])
+def explain(state: State, name: str) -> None:
+    """What a code or a failure of the catalogue means, and who repairs it how.
+
+    NAME is a code of a message or a decision, or the failure that such a code leads to.
+    """
+    fields = explained(name)
+    told = {key: _told(value) for key, value in fields.items() if value is not None}
+    emit(fields, state.output, [f"{key:<12} {value}" for key, value in told.items()])
+
+
+def _told(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {json.dumps(item)}" for key, item in value.items())
+    return str(value)
 
 
 COMMANDS: Final = (init, db, verify, explain)

@@ -56,10 +56,10 @@ class Injection(Record):
 class Failure(Record):
     """One failure.
 
-    `detector` is the check of `oracle` that notices the fault, or the finding code when no oracle is named. Without an
-    `inject` that check, or the rule behind the code, executes the faulty operator itself. `test` proves the recovery;
-    `gate` says what stays closed until then, `limit` what stays unproven after it. `documented` names the coordinates
-    that `source` gives; the others are ours.
+    `detector` is the check of `oracle` that notices the fault (`contract` for the fixture's types), or the finding code
+    when no oracle is named. Without an `inject` that check, or the rule behind the code, executes the faulty operator
+    itself. `test` proves the recovery; `gate` says what stays closed until then, `limit` what stays unproven after it.
+    `documented` names the coordinates that `source` gives; the others are ours.
     """
 
     id: Key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 import click
 
 from registry.app import cli
+from registry.service.explain import notes
+from schemas.catalogue import Failure, failures
 from validators import CODES
 
 ROOT: Final = Path(__file__).parents[2]
@@ -16,8 +19,14 @@ WIDTH: Final = 100
 
 
 def codes_page() -> str:
-    """Every code a finding may carry."""
-    return "\n\n".join([_CODES_HEAD, *(_code(code) for code in sorted(CODES))]) + "\n"
+    """Every code a finding may carry, and every other."""
+    findings = (_code(code) for code in sorted(CODES))
+    return "\n\n".join([_CODES_HEAD, *findings, f"{_NOTES_HEAD}\n{_notes()}"]) + "\n"
+
+
+def failures_page() -> str:
+    """Every failure of the catalogue."""
+    return "\n\n".join([_FAILURES_HEAD, *(_failure(failure) for failure in failures())]) + "\n"
 
 
 def cli_page() -> str:
@@ -25,16 +34,32 @@ def cli_page() -> str:
     return "\n\n".join([_CLI_HEAD, *_helps(cli, "registry", None)]) + "\n"
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"docs/reference/codes.md": codes_page, "docs/reference/cli.md": cli_page}
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "docs/reference/codes.md": codes_page,
+    "docs/reference/failures.md": failures_page,
+    "docs/reference/cli.md": cli_page,
+}
 
-_CODES_HEAD: Final = """# Finding codes
+_CODES_HEAD: Final = """# Codes
 
 What `registry admit` may find, and `registry explain CODE` prints. `refuse` stops a composition, `condition` stops it
 until the spec acknowledges the code by name, `note` is for the reader. Codes are stable. Made by
 `python -m tests.docs.reference`.
 
 Errors outside a decision (a file that cannot be read, a name that is taken, a stale head) carry codes of their own and
-say what was expected, what was found and how to repair it on the spot; they are not listed here."""
+say what was expected, what was found and how to repair it on the spot; they stand in the table at the end."""
+
+_NOTES_HEAD: Final = """## Codes that are no findings
+
+| code | what it means | who repairs it | how |
+| --- | --- | --- | --- |"""
+
+_FAILURES_HEAD: Final = """# Recorded failures
+
+What breaks, what notices it, who repairs it and what stays unproven afterwards; `registry explain NAME` prints one.
+The families `variants`, `conditional` and `routed` come from the documents (a section names the place), `registry` is
+our own. Every injected fault is executed by a test. Recovered means that the invariant holds again, the named test
+passes, and nothing more is claimed than before. Made by `python -m tests.docs.reference`."""
 
 _CLI_HEAD: Final = """# Commands
 
@@ -56,6 +81,35 @@ def _code(code: str) -> str:
             f"| otherwise | {record.consequence} |",
             f"| repair | {record.recovery} |",
             f"| who repairs it | {record.owner} |",
+            f"| failure | [{record.failure}](failures.md#{record.failure}) |",
+        ]
+    )
+
+
+def _notes() -> str:
+    return "\n".join(f"| {code} | {note.means} | {who} | {note.repair} |" for code, (who, note) in notes().items())
+
+
+def _failure(failure: Failure) -> str:
+    given = ", ".join(failure.documented) or "nothing"
+    injected = f" `{failure.inject.field}` = `{json.dumps(failure.inject.value)}`" if failure.inject else ""
+    detector = f"`{failure.detector}` of oracle {failure.oracle}" if failure.oracle else f"`{failure.detector}`"
+    return "\n".join(
+        [
+            f"## {failure.id}",
+            "",
+            "| | |",
+            "| --- | --- |",
+            f"| family | {failure.family}, {failure.source}, which gives {given} |",
+            f"| what must hold | {failure.invariant} |",
+            f"| fault | {failure.fault}{injected} |",
+            f"| detected by | {detector} |",
+            f"| otherwise | {failure.consequence} |",
+            f"| who repairs it | {failure.owner} |",
+            f"| repair | {failure.recovery} |",
+            f"| proof of recovery | `{failure.test}` |",
+            f"| until then | {failure.gate} |",
+            f"| stays unproven | {failure.limit} |",
         ]
     )
 
