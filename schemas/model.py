@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -44,12 +45,23 @@ class Manifest(Record):
 
     def canonical(self) -> bytes:
         """The exact bytes that are hashed and stored."""
+        return self._bytes
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        # Written once: a manifest of a large model takes a tenth of a second, and is asked for its digest many times.
         return canonical_bytes(self.document())
 
     @property
     def digest(self) -> Digest:
         """BLAKE3 of the canonical bytes under the kind's own context."""
-        return manifest_digest(self.KIND, self.canonical())
+        return manifest_digest(self.KIND, self._bytes)
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        # `model_copy` changes fields of the copy, whose bytes are then others.
+        copied.__dict__.pop("_bytes", None)
+        return copied
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
