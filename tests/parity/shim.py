@@ -155,7 +155,7 @@ def _member(model: Any, adapter: str, weight: float, folder: Path) -> Member:
         folder,
         adapter,
         {target.name: target.pair(adapter) for target in mine},
-        weight=weight,
+        weight=float(weight),
         scales={target.name: float(target.layer.scaling[adapter]) for target in mine},
         replacements=heads(model, adapter),
     )
