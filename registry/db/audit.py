@@ -15,7 +15,7 @@ __all__ = ["AuditHead", "head", "page"]
 
 def head(reader: Reader) -> AuditHead | None:
     """The newest event. Its hash, noted elsewhere, later shows whether the history up to it is still the same."""
-    return chain.head(reader.session)
+    return chain.head(reader.connection)
 
 
 def page(reader: Reader, after: str | None = None, limit: int = 50) -> Page[AuditEventRow]:

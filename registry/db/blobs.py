@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, or_, select, update
+from sqlalchemy import ColumnElement, SQLColumnExpression, bindparam, delete, exists, or_, select, update
 
 from registry.db import paging
 from registry.db.paging import Page
+from registry.db.prepared import Prepared, known_keys
 from registry.db.rows import BaseLocationRow, BlobPresenceRow, BlobRow, FileRow, PurgeEventRow, TensorLocationRow
+from registry.db.rows.core import table_of
 from registry.db.session import Change, Reader, batches
 from schemas.digests import BlobDigests, Digest, Sha256
+
+_SEEN: Final = Prepared(
+    update(BlobPresenceRow).where(BlobPresenceRow.blob == bindparam("digest")).values(checked=bindparam("at"))
+)
 
 
 def put(change: Change, digests: Iterable[BlobDigests]) -> int:
@@ -32,9 +39,8 @@ def mark_present(change: Change, digests: Iterable[Digest]) -> None:
     """The store holds these blobs now."""
     wanted = list(dict.fromkeys(digests))
     known = present(change, wanted)
-    for batch in batches(known):
-        seen = update(BlobPresenceRow).where(BlobPresenceRow.blob.in_(batch)).values(checked=change.now)
-        change.session.execute(seen)
+    if known:
+        _SEEN.each(change.connection, [{"at": change.now, "digest": digest} for digest in known])
     for digest in wanted:
         if digest not in known:
             change.insert(BlobPresenceRow(blob=digest, checked=change.now))
@@ -47,7 +53,12 @@ def mark_absent(change: Change, digest: Digest) -> None:
 
 def present(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
     """Which of these the store holds, as far as known."""
-    return frozenset(reader.chosen(select(BlobPresenceRow.blob), BlobPresenceRow.blob, digests))
+    found = (
+        row[0]
+        for batch in batches(dict.fromkeys(digests))
+        for row in known_keys(table_of(BlobPresenceRow), len(batch)).in_order(reader.connection, batch)
+    )
+    return frozenset(found)
 
 
 def presence_page(reader: Reader, after: str | None = None, limit: int = 1000) -> Page[BlobPresenceRow]:

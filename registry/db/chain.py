@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from blake3 import blake3
-from sqlalchemy import Table, func, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Table, func, select
 
+from registry.db.prepared import Prepared, insertion
 from registry.db.rows import AuditEventRow
 from registry.db.rows.core import table_of
 from schemas.canonical import JsonObject, canonical_bytes
@@ -25,6 +25,11 @@ ROWS_CONTEXT: Final = "adapter-registry v1 audit rows"
 EVENT_CONTEXT: Final = "adapter-registry v1 audit event"
 CHAIN_LOCK: Final = 0x6164_6170_7465_7221
 """Key of the advisory lock under which PostgreSQL appends to the chain; SQLite holds its one write lock anyway."""
+
+_LOCK: Final = Prepared(select(func.pg_advisory_xact_lock(CHAIN_LOCK)))
+_HEAD: Final = Prepared(
+    select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
+)
 
 RowMark = tuple[str, str, str]
 """Table, key (JSON array of the key cells), digest of the row."""
@@ -84,21 +89,20 @@ def event_hash(event: AuditEventRow) -> str:
     return PREFIX + blake3(_event_bytes(document), derive_key_context=EVENT_CONTEXT).hexdigest()
 
 
-def head(session: Session) -> AuditHead | None:
+def head(connection: Connection) -> AuditHead | None:
     """The newest event; None before the first."""
-    newest = select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
-    found = session.execute(newest).one_or_none()
+    found = _HEAD.first(connection)
     return None if found is None else AuditHead(found[0], found[1])
 
 
-def append(session: Session, event: Event, marks: Sequence[RowMark]) -> None:
+def append(connection: Connection, event: Event, marks: Sequence[RowMark]) -> None:
     """Append an event to the chain, as the last statement of its transaction.
 
     The chain is global, so here, and only here, changes wait for each other.
     """
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(CHAIN_LOCK)))
-    before = head(session)
+    if connection.dialect.name == "postgresql":
+        _LOCK.all(connection)
+    before = head(connection)
     text = marks_json(marks)
     row = AuditEventRow(
         sequence=1 if before is None else before.sequence + 1,
@@ -115,7 +119,7 @@ def append(session: Session, event: Event, marks: Sequence[RowMark]) -> None:
     )
     row.hash = event_hash(row)
     table = table_of(AuditEventRow)
-    session.execute(insert(table), [{column.name: getattr(row, column.name) for column in table.columns}])
+    insertion(table).each(connection, [{column.name: getattr(row, column.name) for column in table.columns}])
 
 
 def _event_bytes(document: JsonObject) -> bytes:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypedDict, TypeVar
+from typing import Final, TypedDict, TypeVar
 
-from sqlalchemy import Select, exists, select
+from sqlalchemy import Select, bindparam, exists, select
 from sqlalchemy.orm import aliased
 
 from registry.db import paging
 from registry.db.edges import edges_of
 from registry.db.paging import Page
+from registry.db.prepared import Prepared, known_keys
 from registry.db.problems import found
 from registry.db.rows import LabelRow, ManifestRow
+from registry.db.rows.core import as_bytes, table_of
 from registry.db.session import Change, Reader
 from registry.errors import Problem, UsageProblemError
 from schemas.adapter import AdapterManifest
@@ -23,6 +25,8 @@ from schemas.manifests import read_manifest
 from schemas.model import Manifest
 
 M = TypeVar("M", bound=Manifest)
+_ROW: Final = select(ManifestRow).where(ManifestRow.digest == bindparam("digest"))
+_CONTENT: Final = Prepared(select(ManifestRow.kind, ManifestRow.data).where(ManifestRow.digest == bindparam("digest")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,12 @@ def put(change: Change, manifest: Manifest) -> bool:
 
 def find(reader: Reader, digest: Digest) -> ManifestRow | None:
     """The row of a manifest."""
-    return reader.one(select(ManifestRow).where(ManifestRow.digest == digest))
+    return reader.one(_ROW, digest=digest)
+
+
+def known(reader: Reader, digest: Digest) -> bool:
+    """Whether a manifest is stored."""
+    return bool(known_keys(table_of(ManifestRow), 1).in_order(reader.connection, (digest,)))
 
 
 def get(reader: Reader, digest: Digest) -> Manifest:
@@ -71,8 +80,8 @@ def get(reader: Reader, digest: Digest) -> Manifest:
         DigestMismatchError: `MANIFEST_DIGEST_MISMATCH`.
     """
     hint = "List what is registered with `registry ls`."
-    row = found(find(reader, digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", hint)
-    return _read(row.kind, row.data, digest)
+    row = found(_CONTENT.first(reader.connection, digest=digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", hint)
+    return _read(row[0], as_bytes(row[1]), digest)
 
 
 @lru_cache(maxsize=64)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import exists, select
+from sqlalchemy import bindparam, exists, select
 
 from registry.db import paging, purges
 from registry.db.paging import Page
+from registry.db.prepared import Prepared
 from registry.db.problems import found, purged
 from registry.db.rows import NameRow, NameVersionRow, PurgeEventRow
 from registry.db.session import Change, Reader
@@ -16,6 +18,13 @@ from registry.errors import ConflictError, Problem
 from schemas.digests import Digest
 
 _PURGED = exists().where(PurgeEventRow.subject == NameVersionRow.digest)
+_KIND: Final = Prepared(select(NameRow.kind).where(NameRow.name == bindparam("name")))
+_NEWEST: Final = (
+    select(NameVersionRow)
+    .where(NameVersionRow.name == bindparam("name"), ~_PURGED)
+    .order_by(NameVersionRow.version.desc())
+    .limit(1)
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ def assign(change: Change, name: str, kind: str, digest: Digest, version: int | 
         ConflictError: `NAME_TAKEN_BY_KIND`, `VERSION_TAKEN`, `DIGEST_HAS_VERSION`.
         PurgedError: `MANIFEST_PURGED`, `NAME_PURGED`, `VERSION_PURGED`.
     """
-    if purges.find(change, digest) is not None:
+    if purges.stands(change, digest):
         raise purged("MANIFEST_PURGED", digest)
     if _claim(change, name, kind):
         return _append(change, name, version or 1, kind, digest)
@@ -47,8 +56,7 @@ def assign(change: Change, name: str, kind: str, digest: Digest, version: int | 
 
 def newest(reader: Reader, name: str) -> NameVersionRow:
     """The highest version that was not purged. Raises NotFoundError `NAME_UNKNOWN`, PurgedError `NAME_PURGED`."""
-    mine = select(NameVersionRow).where(NameVersionRow.name == name).order_by(NameVersionRow.version.desc()).limit(1)
-    row = reader.one(mine.where(~_PURGED))
+    row = reader.one(_NEWEST, name=name)
     if row is None and _known(reader, name):
         raise purged("NAME_PURGED", name)
     return found(row, "NAME_UNKNOWN", f"a name {name}", "List the names with `registry ls`.")
@@ -60,7 +68,7 @@ def at(reader: Reader, name: str, version: int) -> NameVersionRow:
     if row is None and not _known(reader, name):
         found(None, "NAME_UNKNOWN", f"a name {name}", "List the names with `registry ls`.")
     row = found(row, "VERSION_UNKNOWN", f"{name}@{version}", f"`registry show {name}` tells the newest version.")
-    if purges.find(reader, row.digest) is not None:
+    if purges.stands(reader, row.digest):
         raise purged("VERSION_PURGED", f"{name}@{version}")
     return row
 
@@ -99,13 +107,13 @@ def _append(change: Change, name: str, version: int, kind: str, digest: Digest) 
 
 def _claim(change: Change, name: str, kind: str) -> bool:
     """Whether the name is new."""
-    row = change.one(select(NameRow).where(NameRow.name == name))
-    if row is None:
+    known = _KIND.first(change.connection, name=name)
+    if known is None:
         change.append(NameRow(name=name, kind=kind, created=change.now))
         return True
-    if row.kind != kind:
+    if known[0] != kind:
         raise _conflict(
-            "NAME_TAKEN_BY_KIND", f"a name of kind {kind}", f"{name} of kind {row.kind}", "Choose another name."
+            "NAME_TAKEN_BY_KIND", f"a name of kind {kind}", f"{name} of kind {known[0]}", "Choose another name."
         )
     if not change.all(select(NameVersionRow.version).where(NameVersionRow.name == name, ~_PURGED).limit(1)):
         raise purged("NAME_PURGED", name)
@@ -123,7 +131,7 @@ def _refuse_taken(change: Change, name: str, version: int, digest: Digest) -> No
     taken = _version(change, name, version)
     if taken is None:
         return
-    if purges.find(change, taken.digest) is not None:
+    if purges.stands(change, taken.digest):
         raise purged("VERSION_PURGED", f"{name}@{version}")
     hint = "Ask for another version, or for none to get the next."
     raise _conflict("VERSION_TAKEN", f"{digest} at {name}@{version}", taken.digest, hint)

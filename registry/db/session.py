@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from registry.db import chain
+from registry.db.prepared import insertion, known_keys
 from registry.db.rows import AppendOnlyRow, Row
 from registry.db.rows.core import table_of
 from schemas.canonical import JsonObject
@@ -50,9 +52,14 @@ class Reader:
         self.session = session
         self.now = stamp(moment)
 
-    def one(self, statement: Select[T]) -> T | None:
-        """The only result, or None."""
-        return self.session.scalars(statement).one_or_none()
+    @cached_property
+    def connection(self) -> Connection:
+        """For prepared statements."""
+        return self.session.connection()
+
+    def one(self, statement: Select[T], **values: str) -> T | None:
+        """The only result, or None; `values` are those of the statement's named parameters."""
+        return self.session.scalars(statement, values).one_or_none()
 
     def all(self, statement: Select[T]) -> tuple[T, ...]:
         """Every result."""
@@ -86,13 +93,13 @@ class Change(Reader):
         for kind in dict.fromkeys(type(row) for row in rows):
             table = table_of(kind)
             values = [self._values(row) for row in rows if type(row) is kind]
-            self.session.execute(insert(table), values)
+            insertion(table).each(self.connection, values)
             self._written.extend(chain.mark(table, tuple(row.values())) for row in values)
 
     def insert(self, row: Row) -> None:
         """Write a row of a working table; it is not history and has no mark."""
         table = table_of(type(row))
-        self.session.execute(insert(table), {column.name: getattr(row, column.name) for column in table.columns})
+        insertion(table).each(self.connection, [{column.name: getattr(row, column.name) for column in table.columns}])
 
     def next(self, column: InstrumentedAttribute[int], *where: ColumnElement[bool]) -> int:
         """One more than the highest number so far, from 1; the unique key over it decides between two at once."""
@@ -106,12 +113,13 @@ class Change(Reader):
         """
         if not rows:
             return []
-        columns = list(table_of(type(rows[0])).primary_key.columns)
-        keyed = {tuple(getattr(row, column.name) for column in columns): row for row in rows}
+        table = table_of(type(rows[0]))
+        columns = table.primary_key.columns.keys()
+        keyed = {tuple(getattr(row, column) for column in columns): row for row in rows}
         for batch in batches(list(keyed)):
-            found = self.session.execute(select(*columns).where(tuple_(*columns).in_(batch)))
-            for key in found:
-                keyed.pop(tuple(key), None)
+            cells = [cell for key in batch for cell in key]
+            for found in known_keys(table, len(batch)).in_order(self.connection, cells):
+                keyed.pop(tuple(found), None)
         self.append(*keyed.values())
         return list(keyed.values())
 
@@ -120,7 +128,7 @@ class Change(Reader):
         if not self._written and not self._noted:
             return False
         event = chain.Event(self.change_id, action, self.principal, self._subject, self._detail, self.now)
-        chain.append(self.session, event, self._written)
+        chain.append(self.connection, event, self._written)
         return True
 
     def _values(self, row: AppendOnlyRow) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, bindparam, exists, select
 from sqlalchemy.orm import aliased
 
 from registry.db import manifests
@@ -14,6 +15,13 @@ from registry.errors import ConflictError, Problem
 from schemas.digests import Digest
 from schemas.publication import StatementManifest, Topic
 
+_NEWEST: Final = (
+    select(StatementRow)
+    .where(StatementRow.subject == bindparam("subject"), StatementRow.topic == bindparam("topic"))
+    .order_by(StatementRow.sequence.desc())
+    .limit(1)
+)
+
 
 def put(change: Change, statement: StatementManifest) -> bool:
     """Store a statement; False when it was there. Labels of a `label` statement are set, those with null removed.
@@ -21,13 +29,12 @@ def put(change: Change, statement: StatementManifest) -> bool:
     Raises:
         ConflictError: `STATEMENT_STALE` when `previous` is not the newest statement of this subject and topic.
     """
-    digest = statement.digest
-    if manifests.find(change, digest) is not None:
+    if not manifests.put(change, statement):
         return False
+    digest = statement.digest
     before = _newest(change, statement.subject, statement.topic)
     if statement.previous != (before.digest if before else None):
         raise _stale(statement, before)
-    manifests.put(change, statement)
     sequence = before.sequence + 1 if before else 1
     change.append(
         StatementRow(
@@ -81,8 +88,7 @@ def _current(topic: Topic) -> ColumnElement[bool]:
 
 
 def _newest(reader: Reader, subject: Digest, topic: Topic) -> StatementRow | None:
-    mine = select(StatementRow).where(StatementRow.subject == subject, StatementRow.topic == topic)
-    return reader.one(mine.order_by(StatementRow.sequence.desc()).limit(1))
+    return reader.one(_NEWEST, subject=subject, topic=topic)
 
 
 def _labels(change: Change, statement: StatementManifest) -> list[LabelRow]:

@@ -80,7 +80,7 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
 def _held(context: Context, digest: Digest, reading: AdapterReading) -> bool:
     """Whether manifest and bytes are here already, so that another packaging adds nothing."""
     with context.database.reading() as reader:
-        known = manifests.find(reader, digest) is not None
+        known = manifests.known(reader, digest)
         return known and resolve.all_held(context, reader, resolve.tensors_of(reading.manifest))
 
 

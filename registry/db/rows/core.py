@@ -33,13 +33,14 @@ class ExactBytes(LargeBinary):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Cell], bytes | None]:  # noqa: ARG002 - SQLAlchemy calls it so
         """Bytes from whatever the driver gives."""
-        return _as_bytes
+        return lambda value: None if value is None else as_bytes(value)
 
 
-def _as_bytes(value: Cell) -> bytes | None:
+def as_bytes(value: bytes | memoryview | str) -> bytes:
+    """Bytes from whatever the driver gives."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    return None if value is None else bytes(value)
+    return bytes(value)
 
 
 class Row(MappedAsDataclass, DeclarativeBase, kw_only=True):

@@ -6,6 +6,7 @@ from functools import partial
 
 from registry.db import Database, blobs, evidence, files, purges, tensors
 from registry.db.tensors import BaseFile, Location
+from registry.db.verify import verify_audit
 from schemas.digests import BlobDigests, BlobHasher, Digest
 from tests.registry.db.examples import ME, adapter, base, digest, store
 
@@ -136,3 +137,12 @@ def test_the_newest_evidence_level_counts(database: Database) -> None:
     with database.reading() as reader:
         assert evidence.level(reader, base().digest, "evidence") == "content"
         assert evidence.level(reader, base().digest, "binding") is None
+
+
+def test_of_many_rows_only_those_with_new_keys_are_written(database: Database) -> None:
+    """More keys than one look-up takes, every second one known."""
+    some = [BlobDigests(digest(str(number)), f"sha256:{number}", number) for number in range(901)]
+    assert database.change("put", ME, lambda change: blobs.put(change, some[::2])) == 451
+    assert database.change("put", ME, lambda change: blobs.put(change, some)) == 450
+    with database.reading() as reader:
+        assert verify_audit(reader) == ()

@@ -1,0 +1,67 @@
+"""Statements compiled once for each database and run by their text.
+
+SQLAlchemy keeps compiled texts, but to find one it builds and walks the statement object each time, which costs more
+than running it. Values go to the driver as they are: text, integers, bytes and null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, cast
+
+from sqlalchemy import ClauseElement, Connection, Dialect, Table, insert, select, tuple_
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.sql.compiler import SQLCompiler
+
+Cells = Sequence[Any]
+Cell = str | int | bytes | None
+_STYLES: Final[dict[str, Literal["qmark", "format"]]] = {"sqlite": "qmark", "postgresql": "format"}
+
+
+class Prepared:
+    """A statement with named parameters; those that have a value in it, such as a limit, keep it."""
+
+    def __init__(self, statement: ClauseElement) -> None:
+        self._statement = statement
+        self._texts: dict[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {}
+
+    def all(self, connection: Connection, **values: Cell) -> Sequence[Cells]:
+        """Its rows."""
+        text, order, fixed = self._text(connection.dialect)
+        given = {**fixed, **values}
+        return connection.exec_driver_sql(text, tuple(given[name] for name in order)).all()
+
+    def first(self, connection: Connection, **values: Cell) -> Cells | None:
+        """Its first row, or None."""
+        return next(iter(self.all(connection, **values)), None)
+
+    def each(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Run it once for each row of parameters."""
+        text, order, _ = self._text(connection.dialect)
+        connection.exec_driver_sql(text, [tuple(row[name] for name in order) for row in rows])
+
+    def in_order(self, connection: Connection, values: Sequence[Any]) -> Sequence[Cells]:
+        """Its rows, the parameters given in the order in which it mentions them."""
+        return connection.exec_driver_sql(self._text(connection.dialect)[0], tuple(values)).all()
+
+    def _text(self, dialect: Dialect) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
+        if dialect.name not in self._texts:
+            positional = cast(type[DefaultDialect], type(dialect))(paramstyle=_STYLES[dialect.name])
+            options = {"render_postcompile": True}
+            made = cast(SQLCompiler, self._statement.compile(dialect=positional, compile_kwargs=options))
+            self._texts[dialect.name] = str(made), tuple(made.positiontup or ()), dict(made.params)
+        return self._texts[dialect.name]
+
+
+@lru_cache
+def insertion(table: Table) -> Prepared:
+    """Insert a row, every column given by name."""
+    return Prepared(insert(table))
+
+
+@lru_cache(maxsize=4096)
+def known_keys(table: Table, count: int) -> Prepared:
+    """Which of `count` primary keys are there; their cells are given in order."""
+    columns = list(table.primary_key.columns)
+    return Prepared(select(*columns).where(tuple_(*columns).in_([("",) * len(columns)] * count)))
