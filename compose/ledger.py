@@ -10,6 +10,8 @@ from compose.module import Figures, ModuleOutput
 from schemas.canonical import JsonObject, JsonValue
 
 DIGITS: Final = 9
+FEW_MEMBERS: Final = 8
+"""Up to so many members a module lists every cosine; the total always does."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,16 @@ def significant(value: float) -> float:
 
 
 def ledger(entries: list[Entry], members: int) -> JsonObject:
-    """``{"modules": {name: figures}, "total": figures}``."""
+    """``{"modules": {name: figures}, "total": figures}``.
+
+    `cosines` of the members' deltas are the upper triangle by rows; a module of more than eight members has only their
+    smallest, mean and largest, as ``{"min", "mean", "max"}``.
+    """
     return {"modules": {entry.module: _module(entry) for entry in entries}, "total": _total(entries, members)}
 
 
 def _module(entry: Entry) -> JsonObject:
-    figures = entry.output.figures
+    figures, cosines = entry.output.figures, _cosines(entry.output.figures.products)
     document: JsonObject = {
         "members": list(entry.members),
         "input_ranks": list(entry.input_ranks),
@@ -59,7 +65,7 @@ def _module(entry: Entry) -> JsonObject:
         "discarded_energy": significant(figures.discarded_energy),
         "error": significant(figures.error),
         "rounding": significant(figures.rounding),
-        "cosines": _cosines(figures.products),
+        "cosines": cosines if len(figures.products) <= FEW_MEMBERS else _spread(cosines),
         "deviation": _optional(figures.deviation),
         "cross_term_norm": _optional(figures.cross_term_norm),
         "gauge_sensitivity": _optional(figures.gauge_sensitivity),
@@ -127,6 +133,12 @@ def _cosines(products: tuple[tuple[float, ...], ...]) -> list[JsonValue]:
             size = sqrt(max(products[i][i], 0.0)) * sqrt(max(products[j][j], 0.0))
             cosines.append(significant(max(-1.0, min(1.0, products[i][j] / size))) if size else None)
     return cosines
+
+
+def _spread(cosines: list[JsonValue]) -> JsonObject:
+    known = [cosine for cosine in cosines if isinstance(cosine, float)]
+    mean = significant(sum(known) / len(known)) if known else None
+    return {"min": min(known, default=None), "mean": mean, "max": max(known, default=None)}
 
 
 def _summed_products(entries: list[Entry], members: int) -> tuple[tuple[float, ...], ...]:

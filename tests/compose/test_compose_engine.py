@@ -239,3 +239,11 @@ def test_one_adapter_twice_is_the_engines_to_compute(tmp_path: Path, members: li
     once = run(request("cat", [members[0]]), tmp_path / "once")[1]
     torch.testing.assert_close(delta(tensors, NAMES[0]), 2 * delta(once, NAMES[0]))
     assert figures(result, NAMES[0])["cosines"] == [1.0]
+
+
+def test_a_module_of_many_members_has_the_spread_of_its_cosines_and_the_total_has_all(tmp_path: Path) -> None:
+    asked = request("cat", [member(tmp_path, str(seed), {"m": random_pair(1, 6, 5, seed)}) for seed in range(9)])
+    result, _ = run(asked, tmp_path / "out.safetensors")
+    every, spread = total(result)["cosines"], figures(result, "m")["cosines"]
+    assert len(every) == 36
+    assert spread == {"min": min(every), "mean": pytest.approx(sum(every) / 36, rel=1e-8), "max": max(every)}
