@@ -36,6 +36,7 @@ class Database:
         self.url = url
         self._clock = clock
         self._patience_s = patience_s
+        self._file = engines.sqlite_path(url)
         self._engine = engines.open_engine(url)
         self._writing = engines.writing(self._engine)
         self._snapshot = engines.snapshot(self._engine)
@@ -51,7 +52,7 @@ class Database:
             with Session(self._snapshot, expire_on_commit=False, autoflush=False) as session:
                 yield Reader(session, self._clock())
         except SQLAlchemyError as error:
-            raise classify(error).as_error() from error
+            raise classify(error, self._file).as_error() from error
 
     def change(self, action: str, principal: str, work: Callable[[Change], T]) -> T:
         """Run `work` in one transaction, append its audit event last, commit, and return its result.
@@ -75,7 +76,7 @@ class Database:
                     raise
                 met = error.problems
             except SQLAlchemyError as error:
-                failure = classify(error)
+                failure = classify(error, self._file)
                 if not failure.passing or time.monotonic() > deadline:
                     raise failure.as_error() from error
             longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -59,6 +61,8 @@ _POSTGRES: Final[dict[str, Cause]] = {
     "XX001": "damaged",  # data_corrupted
     "XX002": "damaged",  # index_corrupted
 }
+_ROOM: Final = 2**16
+"""Bytes a change needs at least: the shared index of the write-ahead log takes 32 KiB, its pages come on top."""
 _GUARDED = re.compile(r"exists: (\w+)")
 _UNIQUE = re.compile(r"UNIQUE constraint failed: (.+)")
 
@@ -93,18 +97,18 @@ class Failure:
         return Problem(code=code, expected=expected, observed=self.message, hint=hint)
 
 
-def classify(error: SQLAlchemyError) -> Failure:
-    """What happened, from the driver's error."""
+def classify(error: SQLAlchemyError, file: Path | None = None) -> Failure:
+    """What happened, from the driver's error and, for SQLite, the state of the disk its `file` lies on."""
     if isinstance(error, PoolTimeoutError):
         return Failure("busy", "every connection is in use")
     original = error.orig if isinstance(error, DBAPIError) else None
     message = str(original or error).strip().partition("\n")[0]
     if isinstance(original, sqlite3.Error):
-        return _sqlite(original, message)
+        return _sqlite(original, message, file)
     return _postgres(error, message)
 
 
-def _sqlite(error: sqlite3.Error, message: str) -> Failure:
+def _sqlite(error: sqlite3.Error, message: str, file: Path | None) -> Failure:
     guarded, unique = _GUARDED.search(message), _UNIQUE.search(message)
     if guarded:
         return Failure("race", message, guarded[1])
@@ -113,7 +117,19 @@ def _sqlite(error: sqlite3.Error, message: str) -> Failure:
     if message.startswith("no such table"):
         return Failure("missing", message)
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return Failure(_SQLITE.get(code, "fault"), message)
+    cause = _SQLITE.get(code, "fault")
+    return Failure(_disk(file) if cause == "unusable" and file is not None else cause, message)
+
+
+def _disk(file: Path) -> Cause:
+    """Why SQLite could not open or write: it says "disk I/O error" where its own side files find no room or right."""
+    try:
+        disk = os.statvfs(file)
+    except OSError:
+        return "unusable"
+    if disk.f_flag & os.ST_RDONLY or not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+        return "read_only"
+    return "full" if disk.f_bavail * disk.f_frsize < _ROOM or (disk.f_files and not disk.f_favail) else "unusable"
 
 
 def _postgres(error: SQLAlchemyError, message: str) -> Failure:

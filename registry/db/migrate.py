@@ -99,7 +99,7 @@ def _connected(url: str, *, create: bool = False) -> Iterator[Connection]:
         with engine.begin() as connection:
             yield connection
     except SQLAlchemyError as error:
-        raise classify(error).as_error() from error
+        raise classify(error, engines.sqlite_path(url)).as_error() from error
     finally:
         engine.dispose()
 
