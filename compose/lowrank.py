@@ -2,7 +2,7 @@
 
 With thin QR of the stacks, ``B = Q_B R_B`` and ``A^T = Q_A R_A``, the delta ``B diag(c) A`` equals ``Q_B (R_B diag(c)
 R_A^T) Q_A^T``: its norm, singular values and inner products are those of the small core in the middle. Everything is
-float64.
+float64. Columns that are far from dependent give R by Cholesky of their Gram matrix, all others by Householder QR.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from compose.module import LoadedFactor
 from compose.shapes import (
+    BasisB,
     Columns,
     FactorA,
     FactorB,
@@ -62,9 +63,61 @@ def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
     )
 
 
+SHORTEST: Final = 1e-140
+"""Columns whose squares would underflow are left to QR."""
+INDEPENDENT: Final = 1e-3
+"""Smallest eigenvalue of the Gram matrix of unit columns at which Cholesky is as good as QR: what it loses, a thousand
+roundings, is far below the nine digits of a figure."""
+
+
+@dataclass(frozen=True)
+class Thin:
+    """Thin QR ``X = Q R``, m = min(d, k); where `q` is null, Q is ``X R^-1`` and never formed."""
+
+    x: Columns
+    r: Triangle
+    q: BasisB | None
+
+    def times(self, small: Matrix) -> Tensor:
+        """``Q small``; as rows, since short, wide products are the fast ones."""
+        if self.q is not None:
+            return (small.T @ self.q.T).T
+        solved: Tensor = torch.linalg.solve_triangular(self.r, small, upper=True)
+        return (solved.T @ self.x.T).T
+
+    def transposed_times(self, tall: Matrix) -> Tensor:
+        """``Q^T tall``."""
+        if self.q is not None:
+            return (tall.T @ self.q).T
+        solved: Tensor = torch.linalg.solve_triangular(self.r.T, (tall.T @ self.x).T, upper=False)
+        return solved
+
+
+def thin(columns: Columns) -> Thin:
+    """Both factors of the thin QR."""
+    r = _cholesky(columns)
+    if r is not None:
+        return Thin(columns, r, None)
+    q, r = torch.linalg.qr(columns)
+    return Thin(columns, r, q)
+
+
 def triangle(columns: Columns) -> Triangle:
-    """R of the thin QR, m = min(d, k): ``R^T R = X^T X`` without forming the ill-conditioned product."""
-    r: Tensor = torch.linalg.qr(columns, mode="r").R
+    """R of the thin QR, m = min(d, k): ``R^T R = X^T X``."""
+    r = _cholesky(columns)
+    return torch.linalg.qr(columns, mode="r").R if r is None else r
+
+
+def _cholesky(columns: Columns) -> Triangle | None:
+    """R by the Gram matrix, several times faster than QR; null for columns too dependent to square their condition."""
+    gram = columns.T @ columns
+    lengths = gram.diagonal().sqrt()
+    if columns.shape[0] < columns.shape[1] or not bool((lengths > SHORTEST).all()):
+        return None
+    unit = gram / lengths / lengths[:, None]
+    if float(torch.linalg.eigvalsh(unit)[0]) < INDEPENDENT:
+        return None
+    r: Tensor = torch.linalg.cholesky(unit, upper=True) * lengths
     return r
 
 
