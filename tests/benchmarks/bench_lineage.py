@@ -18,7 +18,7 @@ from blake3 import blake3
 from sqlalchemy import Engine, Table, create_engine, event, insert
 
 from registry.db import Database, guards, migrate
-from registry.db.rows import EdgeRow, ManifestRow
+from registry.db.rows import EdgeRow, ManifestRow, NameRow, NameVersionRow
 from registry.db.rows.core import table_of
 from registry.db.session import batches
 from registry.service import look
@@ -33,6 +33,8 @@ LAYERS, WIDTH, PARENTS = 10, 20, 3
 ASKED = 200
 TARGET_MS = 25.0
 ROOT = "root"
+CREATED = "2025-01-01T00:00:00.000000Z"
+NAME = {"name": "many", "kind": "adapter", "created": CREATED, "change_id": f"{0:032}"}
 
 
 def run() -> Iterator[str]:
@@ -79,9 +81,15 @@ def fill(url: str, size: int) -> None:
             connection.exec_driver_sql("PRAGMA cache_size = -800000")
             connection.exec_driver_sql("PRAGMA synchronous = OFF")
         guards.remove(connection)
-        for table, rows in ((table_of(ManifestRow), manifests(size)), (table_of(EdgeRow), edges(size))):
+        contents = (
+            (ManifestRow, manifests(size)),
+            (EdgeRow, edges(size)),
+            (NameRow, [NAME]),
+            (NameVersionRow, versions(size)),
+        )
+        for kind, rows in contents:
             for batch in batches(rows, 10_000):
-                connection.execute(insert(table), batch)
+                connection.execute(insert(table_of(kind)), batch)
         guards.install(connection)
         connection.commit()
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -110,6 +118,12 @@ def names(size: int) -> Iterator[str]:
     yield ROOT
     yield from (f"{layer}/{place}" for layer in range(LAYERS) for place in range(WIDTH))
     yield from (str(number) for number in range(size - 1 - LAYERS * WIDTH))
+
+
+def versions(size: int) -> Iterator[dict[str, Any]]:
+    """Every manifest is a version of one name."""
+    for number, name in enumerate(names(size), 1):
+        yield {**NAME, "version": number, "digest": digest(name)}
 
 
 def edges(size: int) -> Iterator[dict[str, Any]]:
