@@ -173,6 +173,7 @@ def router_checks(fixture: MoaFixture) -> Iterator[Check]:
     yield close("Z", Z, 0.80, source=STOPPED, digits=2, tolerance=1e-15)
     yield close("w", tuple(row.p[i] / Z for i in ids), (0.625, 0.375), source=STOPPED, digits=3, tolerance=1e-15)
     yield close("p", row.p, (0.50, 0.30, 0.20), source=STOPPED, digits=2, tolerance=1e-15)
+    yield close("c", row.c, (2.0, -1.0), source=STOPPED, digits=1, tolerance=1e-15)
     declared = logit_gradient(row.p, ids, row.c, row.denominator)
     ordinary = logit_gradient(row.p, ids, row.c, "differentiated")
     yield close("stopped-denominator dL/dlogit", declared, STOPPED_LOGITS, source=STOPPED, digits=4, tolerance=1e-15)
@@ -238,6 +239,7 @@ def ledger_checks(fixture: MoaFixture) -> Iterator[Check]:
     """Resident, checkpoint and active parameters; the two MAC conventions side by side."""
     (S_q, d), S_kv, d_h = shape(fixture.X_q), len(fixture.X_kv), shape(fixture.W_K)[1]
     E, k = len(fixture.W_Q), fixture.k
+    yield equal("S_q, S_kv, d, d_h, E, k", (S_q, S_kv, d, d_h, E, k), (2, 3, 2, 2, 3, 2), source=CLOSURE)
     paper = (2 * E + 2) * d * d_h
     active = 2 * k * d * d_h + 2 * d * d_h + d * E
     yield equal("parameters, paper", paper, 32, source=PARAMETERS)

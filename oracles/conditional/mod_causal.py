@@ -138,6 +138,7 @@ def witness_checks(fixture: ModCausalFixture, r: tuple[Vector, ...], a: tuple[Ve
     yield equal("token 1 in the complete top-C", complete[0][1], False, source=WITNESS)
     chosen = tuple(tuple(i for i, z in enumerate(row) if z) for row in complete)
     yield equal("teacher rows", chosen, ((3, 5), (1, 5)), source=VARIABLES)
+    yield equal("C", fixture.C, 2, source=VARIABLES)
     rows = valid_rows(fixture)
     yield equal("valid rows and positives", (len(rows), sum(complete[b][i] for b, i in rows)), (15, 4), source=COUNTS)
     yield close("router logits", r, ROUTER_LOGITS, source=VARIABLES, digits=4, tolerance=1e-12)

@@ -54,6 +54,7 @@ def trace_checks(fixture: ModeFixture, nested: Staged, dense: Integrated) -> Ite
         "staged K/V", tuple("present" if i in nested.ids else "absent" for i in range(S)), STAGED_KV, source=TRACE
     )
     yield equal("integrated K/V", tuple("present" for _ in dense.U), ("present",) * 4, source=TRACE)
+    yield equal("S, d, C_D, E", (S, D, fixture.depth_capacity, E), (4, 2, 2, 2), source=TRACE)
 
 
 def forward_checks(fixture: ModeFixture, nested: Staged, dense: Integrated) -> Iterator[Check]:
@@ -134,6 +135,7 @@ def ledger_checks(fixture: ModeFixture, dense: Integrated) -> Iterator[Check]:
     yield equal(
         "parameters, staged and integrated", (parameters_staged, E * expert + (E + 1) * D), (30, 30), source=STORED
     )
+    yield equal("p_mlp d_ff", expert // D, 6, source=STORED)
     C, k = fixture.depth_capacity, fixture.k_experts
     nested = (S * D, 4 * C * D**2, 2 * C**2 * D, C * E * D, C * k * expert)
     yield equal("staged MACs by term", nested, (8, 32, 16, 8, 24), source=STAGED_MACS)

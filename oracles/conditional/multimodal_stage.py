@@ -111,6 +111,8 @@ def capacity_checks(fixture: MultimodalFixture, main: Routes, stress: Routes) ->
         found = (capacity(fixture, T, factor), 2 * T, executed, lost, executed * width, 2 * executed * width)
         for label, value, expected in zip(COLUMNS, found, printed, strict=True):
             yield equal(f"{name}: {label}", value, expected, source=TRACE)
+    factors = (fixture.factors.train, fixture.factors.stress)
+    yield equal("experts and capacity factors", (EXPERTS, *factors), (4, 1.5, 0.4), source=TRACE)
     lost_rows = tuple(t for t, pair in enumerate(stress.admitted) if not any(pair))
     yield equal("rows that lose both routes", lost_rows, (6, 9, 11), source=ADMISSION)
     yield from edge_checks(stress)

@@ -228,6 +228,8 @@ def backward_checks(fixture: SwitchheadFixture, computed: tuple[Head, ...]) -> I
 def ledger_checks(fixture: SwitchheadFixture) -> Iterator[Check]:
     """Map elements, parameters, the complete MAC list and the paper's two formulas."""
     (S_q, d), S_kv, d_h = shape(fixture.X_q), len(fixture.X_kv), shape(fixture.W_Q[0])[1]
+    dimensions = (S_q, S_kv, d, HEADS, EXPERTS, fixture.k_source, fixture.k_destination, d_h)
+    yield equal("S_q, S_kv, d, H_A, E, k_S, k_D, d_h", dimensions, (2, 3, 2, 2, 3, 2, 2, 2), source=CLOSURE)
     yield equal("map elements", HEADS * S_q * S_kv, 12, source=MAPS)
     yield equal("map elements of a dense bank", HEADS * EXPERTS * S_q * S_kv, 36, source=MAPS)
     split = (2 * HEADS * d * d_h, 2 * HEADS * EXPERTS * d * d_h, 2 * HEADS * d * EXPERTS)
