@@ -8,7 +8,6 @@ float64. Columns that are far from dependent give R by Cholesky of their Gram ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import Final
 
 import torch
@@ -176,11 +175,18 @@ def core_of(stacks: Stacks) -> Core:
     return Core(triangle(stacks.b), triangle(stacks.a.T), stacks)
 
 
-def noise_floor(core: Core, products: Products, factors: tuple[LoadedFactor, ...]) -> float:
-    """The singular value below which a direction is rounding: machine epsilon at the size of the largest addend."""
-    largest = max(abs(f.weight) * sqrt(max(float(products[i, i]), 0.0)) for i, f in enumerate(factors))
-    width = max(core.stacks.b.shape[0], core.stacks.a.shape[1])
-    return largest * width * torch.finfo(torch.float64).eps
+def rounding_floor(b: FactorB, a: FactorA) -> float:
+    """The singular value of ``b a`` below which a direction is rounding.
+
+    Rounding has the size of the factors, not of their product: a product that cancels inside leaves it behind.
+    """
+    size = float(torch.linalg.norm(b.to(torch.float64))) * float(torch.linalg.norm(a.to(torch.float64)))
+    return size * max(b.shape[0], a.shape[1]) * torch.finfo(torch.float64).eps
+
+
+def noise_floor(factors: tuple[LoadedFactor, ...]) -> float:
+    """The rounding floor of the largest addend ``c_i B_i A_i``."""
+    return max(abs(factor.coefficient) * rounding_floor(factor.b, factor.a) for factor in factors)
 
 
 LEADING: Final = 8

@@ -29,7 +29,7 @@ def _figures(module: ModuleInput, a: torch.Tensor, b: torch.Tensor) -> Figures:
     return Figures(
         norm=float(torch.linalg.norm(values)),
         singular_values=leading(values),
-        numerical_rank=rank_above(values, noise_floor(core, products, module.factors)),
+        numerical_rank=rank_above(values, noise_floor(module.factors)),
         discarded_energy=0.0,
         error=error,
         rounding=error,

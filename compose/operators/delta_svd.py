@@ -44,7 +44,7 @@ def delta_svd(module: ModuleInput) -> ModuleOutput:
     figures = Figures(
         norm=float(torch.linalg.norm(values)),
         singular_values=leading(values),
-        numerical_rank=rank_above(values, noise_floor(core, products, module.factors)),
+        numerical_rank=rank_above(values, noise_floor(module.factors)),
         discarded_energy=float(values[rank:].square().sum()),
         error=_error(core.matrix, left, right, stored_b, stored_a),
         rounding=factor_error(b, a, stored_b, stored_a),

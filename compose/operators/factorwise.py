@@ -17,6 +17,7 @@ from compose.lowrank import (
     leading,
     product_norm,
     rank_above,
+    rounding_floor,
     stack,
     triangle,
     tuples,
@@ -93,12 +94,11 @@ def _figures(module: ModuleInput, sides: _Sides, rounding: float, gauge: float |
     stacks = stack(module.factors)
     own = _processed(module, sides.b.prepared, sides.a.prepared)
     values = torch.linalg.svdvals(triangle(b) @ triangle(a.T).T)
-    floor = float(values[0]) * max(b.shape[0], a.shape[1]) * torch.finfo(torch.float64).eps
     conflicts = (sides.a.merged.conflict, sides.b.merged.conflict)
     return Figures(
         norm=float(torch.linalg.norm(values)),
         singular_values=leading(values),
-        numerical_rank=rank_above(values, floor),
+        numerical_rank=rank_above(values, rounding_floor(b, a)),
         discarded_energy=0.0,
         error=rounding,
         rounding=rounding,
@@ -124,7 +124,7 @@ def _gauge(module: ModuleInput, sides: _Sides, prepare: Prepare, ties: TiesChoic
     """The largest relative change of the output when one member's gauge changes; null for a zero output."""
     b, a = sides.b.merged.values.to(torch.float64), sides.a.merged.values.to(torch.float64)
     norm = product_norm(b, a)
-    if norm == 0.0:
+    if norm <= rounding_floor(b, a):
         return None
     changes = []
     for index in range(len(module.factors)):
