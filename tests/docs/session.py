@@ -147,7 +147,7 @@ class Session:
         for page, machine in self._places.items():
             text = text.replace(machine, page)
         for folder in (self.folder.resolve(), self.folder):
-            text = text.replace(str(folder), "/work")
+            text = text.replace(str(folder), "/home/you")
         return text
 
 
