@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
@@ -39,6 +39,24 @@ def run(state: State, names: tuple[str, ...], mutations: bool) -> None:
     failed = [(item.name, check) for item in found for check in item.failed]
     if failed:
         raise DigestMismatchError(*(_failed(name, check) for name, check in failed))
+
+
+@oracle.command("report")
+@click.argument("name")
+def report(name: str) -> None:
+    """Write the report of an oracle to stdout, to be kept and checked later."""
+    click.echo(oracles.report_bytes(name), nl=False)
+
+
+@oracle.command("check")
+@click.argument("name")
+@click.argument("file", type=click.File("rb"))
+@output_option
+@pass_state
+def check(state: State, name: str, file: BinaryIO) -> None:
+    """Replay an oracle and hold a report FILE against it; exit 7 when fixture, program or report changed."""
+    found = oracles.check(name, file.read())
+    emit_rows([found.document()], state.output, ("name", "checks", "semantic", "report"))
 
 
 def _failed(name: str, check: str) -> Problem:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from oracles.errors import OracleDriftError, UnknownOracleError
-from oracles.mutation import close_mutations
+from oracles.mutation import Closure, close_mutations
 from oracles.registry import load, names
-from oracles.replay import replay
+from oracles.replay import Replay, replay
 from registry.errors import DigestMismatchError, NotFoundError, Problem
 from registry.service.results import OracleListed, OracleRun
 from schemas.digests import Digest
@@ -37,6 +37,20 @@ def run(wanted: Sequence[str], *, mutations: bool = False) -> tuple[OracleRun, .
     return tuple(_run(name, mutations) for name in wanted or names())
 
 
+def report_bytes(name: str) -> bytes:
+    """The report of a replay that agrees with its lock."""
+    return _replayed(name).report.to_bytes()
+
+
+def check(name: str, report: bytes) -> OracleRun:
+    """Replay an oracle and hold a kept report against it.
+
+    Raises:
+        DigestMismatchError: `ORACLE_DRIFT`, naming which of fixture, program, semantic and report changed.
+    """
+    return _result(name, _replayed(name, report), None)
+
+
 def reports(families: Iterable[str]) -> tuple[Digest, ...]:
     """Replay what a composition of these families depends on; the semantic digests its manifest binds."""
     wanted = {METHOD_WITNESS}.union(*(FAMILY_WITNESSES[family] for family in families))
@@ -44,13 +58,20 @@ def reports(families: Iterable[str]) -> tuple[Digest, ...]:
 
 
 def _run(name: str, mutations: bool) -> OracleRun:
+    found = _replayed(name)
+    return _result(name, found, close_mutations(load(name)) if mutations else None)
+
+
+def _replayed(name: str, report: bytes | None = None) -> Replay:
     try:
-        found = replay(name)
+        return replay(name, report_file=report)
     except UnknownOracleError as error:
         raise NotFoundError(_unknown(name)) from error
     except OracleDriftError as error:
         raise DigestMismatchError(_drift(error)) from error
-    closure = close_mutations(load(name)) if mutations else None
+
+
+def _result(name: str, found: Replay, closure: Closure | None) -> OracleRun:
     report = found.report
     return OracleRun(
         name=name,

@@ -44,3 +44,13 @@ def test_a_changed_fixture_is_drift_and_named(tmp_path: Path, monkeypatch: pytes
     assert result.exit_code == 7
     (problem,) = json.loads(result.stderr)["errors"]
     assert (problem["code"], problem["observed"]) == ("ORACLE_DRIFT", "another fixture")
+
+
+def test_a_kept_report_is_checked_and_a_changed_one_named(tmp_path: Path) -> None:
+    kept = tmp_path / "report.json"
+    kept.write_bytes(CliRunner().invoke(cli, ["oracle", "report", "composition_merge"]).stdout_bytes)
+    assert CliRunner().invoke(cli, ["oracle", "check", "composition_merge", str(kept)]).exit_code == 0
+    kept.write_bytes(kept.read_bytes().replace(b"true", b"false", 1))
+    result = CliRunner().invoke(cli, ["oracle", "check", "composition_merge", str(kept), "-o", "json"])
+    assert result.exit_code == 7
+    assert json.loads(result.stderr)["errors"][0]["observed"] == "another report"
