@@ -76,7 +76,7 @@ def live(reader: Reader, digest: Digest) -> tuple[GenerationRow, ...]:
 def _kinds(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, str]:
     """The kind of each manifest; asked for by key, for no planner can tell how many a walk reaches."""
     kinds = select(ManifestRow.digest, ManifestRow.kind)
-    found = (reader.session.execute(kinds.where(ManifestRow.digest.in_(batch))) for batch in batches(digests))
+    found = (reader.connection.execute(kinds.where(ManifestRow.digest.in_(batch))).all() for batch in batches(digests))
     return {digest: kind for rows in found for digest, kind in rows}
 
 
@@ -113,7 +113,9 @@ def _edges(reader: Reader, direction: Direction, reached: frozenset[Digest]) -> 
     """The edges between reached manifests."""
     here, _ = _ends(direction)
     columns = select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position)
-    between = (row for batch in batches(reached) for row in reader.session.execute(columns.where(here.in_(batch))))
+    between = (
+        row for batch in batches(reached) for row in reader.connection.execute(columns.where(here.in_(batch))).all()
+    )
     return [Edge(*row) for row in between if row[0] in reached and row[1] in reached]
 
 

@@ -13,7 +13,7 @@ from registry.db.paging import Page
 from registry.db.prepared import Prepared
 from registry.db.problems import found, purged
 from registry.db.rows import NameRow, NameVersionRow, PurgeEventRow
-from registry.db.session import Change, Reader
+from registry.db.session import Change, Reader, batches
 from registry.errors import ConflictError, Problem
 from schemas.digests import Digest
 
@@ -79,13 +79,15 @@ def of(reader: Reader, digest: Digest) -> tuple[NameVersionRow, ...]:
     return reader.all(mine.order_by(NameVersionRow.name, NameVersionRow.version))
 
 
-def of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[NameVersionRow, ...]]:
+def of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[tuple[str, int], ...]]:
     """Every name and version of many manifests, by name; one without a name is absent."""
-    rows = reader.chosen(select(NameVersionRow), NameVersionRow.digest, digests)
-    found: dict[Digest, list[NameVersionRow]] = {}
-    for row in rows:
-        found.setdefault(row.digest, []).append(row)
-    return {digest: tuple(sorted(mine, key=lambda row: (row.name, row.version))) for digest, mine in found.items()}
+    columns = select(NameVersionRow.digest, NameVersionRow.name, NameVersionRow.version)
+    found: dict[Digest, list[tuple[str, int]]] = {}
+    for batch in batches(dict.fromkeys(digests)):
+        rows = reader.connection.execute(columns.where(NameVersionRow.digest.in_(batch))).all()
+        for digest, name, version in rows:
+            found.setdefault(digest, []).append((name, version))
+    return {digest: tuple(sorted(mine)) for digest, mine in found.items()}
 
 
 def versions(reader: Reader, name: str, after: str | None = None, limit: int = 50) -> Page[NameVersionRow]:

@@ -28,8 +28,8 @@ def names_of(reader: Reader, digest: Digest) -> tuple[str, ...]:
 def names_of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[str, ...]]:
     """Every `NAME@VERSION` of many digests; one without a name is absent."""
     return {
-        digest: tuple(f"{row.name}@{row.version}" for row in rows)
-        for digest, rows in names.of_all(reader, digests).items()
+        digest: tuple(f"{name}@{version}" for name, version in versions)
+        for digest, versions in names.of_all(reader, digests).items()
     }
 
 
