@@ -58,7 +58,9 @@ def check(state: State) -> None:
 
 @click.command()
 @click.argument("ref", required=False)
-@click.option("--deep", is_flag=True, help="Re-hash every blob, tensor and referenced base file.")
+@click.option(
+    "--deep", is_flag=True, help="Re-hash every blob and tensor; compare referenced base files by size and time."
+)
 @click.option("--recompute", is_flag=True, help="Compose again and compare.")
 @click.option("--expect-head", metavar="HASH", help="The audit head you kept elsewhere.")
 @output_option

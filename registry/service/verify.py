@@ -38,8 +38,8 @@ def verify(
     """Check everything, or one manifest with all its ancestors.
 
     Manifests are re-hashed and the audit chain replayed; blobs are checked for presence and size, with `deep` re-hashed
-    together with every tensor and the referenced base files. `recompute` composes again and compares the output. What
-    was purged has no bytes to check.
+    together with every tensor, and referenced base files are compared by size and modification time. `recompute`
+    composes again and compares the output. What was purged has no bytes to check.
     """
     with context.database.reading() as reader:
         rows = list(_rows(reader, ref))
