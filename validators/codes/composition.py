@@ -1,45 +1,12 @@
-"""Every code a finding may carry: where it belongs, what it breaks and how to repair it."""
+"""What a finding about a composition spec may be called (R 0x05A to 0x05I, V 0x04, 0x06)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from schemas.decision import CONDITIONAL, REFUSING, Component, Coordinate, Severity, Status
-from schemas.errors import Problem
-from validators.errors import CodeUnknownError
+from validators.codes.record import CodeRecord
 
-Owner = Literal["spec", "adapter", "base", "registry"]
-
-
-@dataclass(frozen=True)
-class CodeRecord:
-    """One code.
-
-    `status` is what its coordinate of the vector becomes; `owner` is who repairs it: the author of the spec or of the
-    adapter, who registers the base, or the registry itself; `failure` is the record of the failure catalogue that the
-    code detects.
-    """
-
-    code: str
-    predicate: Component
-    coordinate: Coordinate
-    status: Status
-    owner: Owner
-    invariant: str
-    consequence: str
-    recovery: str
-    failure: str
-
-    @property
-    def severity(self) -> Severity:
-        """What the status means for the outcome."""
-        if self.status in REFUSING:
-            return "refuse"
-        return "condition" if self.status in CONDITIONAL else "note"
-
-
-_RECORDS: Final = (
+RECORDS: Final = (
     CodeRecord(
         "BASE_WEIGHTS_DIFFER", "B", "algebra", "rejected", "spec",
         "Every member was trained on the weights it is added to.",
@@ -307,25 +274,3 @@ _RECORDS: Final = (
         "lane_parts_mixed",
     ),
 )  # fmt: skip
-
-CODES: Final[dict[str, CodeRecord]] = {record.code: record for record in _RECORDS}
-"""All records by code; a rule that yields a code outside this table fails at once."""
-
-
-def explain(code: str) -> CodeRecord:
-    """What a code means and how to repair it.
-
-    Raises:
-        CodeUnknownError: `CODE_UNKNOWN`.
-    """
-    try:
-        return CODES[code]
-    except KeyError as error:
-        raise CodeUnknownError(
-            Problem(
-                code="CODE_UNKNOWN",
-                expected="the code of a finding",
-                observed=code[:120],
-                hint="Copy the code from the decision; all of them stand in the documentation.",
-            )
-        ) from error
