@@ -1,49 +1,60 @@
-"""What a weight's name means per model type: buffers, tied copies, and which matrices are Linear layers."""
+"""The layers of a base, read off its weights: kind, shape and where they are stored."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Literal
 
 from registry.errors import RefusedError
+from registry.formats.base.naming import MODEL_TYPES, ModelType, Stack
 from registry.formats.report import problem
 from schemas.base import BaseManifest, WeightRef
 
+Kind = Literal["linear", "embedding", "conv1d", "conv2d", "parameter"]
+Shape = tuple[int, ...]
+
 
 @dataclass(frozen=True)
-class ModelType:
-    """Naming facts of one model type.
+class Layer:
+    """A module with a weight that an adapter can change, or a parameter of two or more dimensions by its own name.
 
-    `prefix` is what a head model puts before the bare model's names. `buffers` are stored by some releases and computed
-    by the code, so they are no weights. `tied` maps a copy to its original. `embeddings` and `outputs` are suffixes of
-    module names; outputs are what PEFT's `all-linear` leaves out.
+    Attributes:
+        kind: `linear` [d_out, d_in], `embedding` [rows, d], `conv1d` [d_in, d_out], `conv2d` [d_out, d_in, kh, kw],
+            `parameter` as it is.
+        shape: of the weight in elements, also where it is stored packed.
+        weights: names of the base weights that hold it: the table's for a tied output, many for stacked experts.
+        optional: a Linear layer in some releases of transformers only (experts and gates of a mixture), so that
+            `all-linear` may have taken it or not.
     """
 
-    prefix: str
-    buffers: re.Pattern[str]
-    tied: Mapping[str, str]
-    embeddings: tuple[str, ...]
-    outputs: tuple[str, ...]
+    kind: Kind
+    shape: Shape
+    weights: tuple[str, ...]
+    optional: bool = False
 
 
-MODEL_TYPES: Final = {
-    "bert": ModelType(
-        prefix="bert.",
-        buffers=re.compile(r"(?:bert\.)?embeddings\.(?:position_ids|token_type_ids)"),
-        tied={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
-        embeddings=("word_embeddings", "position_embeddings", "token_type_embeddings", "distance_embedding"),
-        outputs=("cls.predictions.decoder",),
-    ),
-    "llama": ModelType(
-        prefix="model.",
-        buffers=re.compile(r"(?:model\.)?(?:layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"),
-        tied={"lm_head.weight": "model.embed_tokens.weight"},
-        embeddings=("embed_tokens",),
-        outputs=("lm_head",),
-    ),
-}
+def layers(base: BaseManifest) -> dict[str, Layer]:
+    """Every layer by module name, parameters by their own; stored names, and stacked experts by their loaded names too.
+
+    Raises:
+        RefusedError: `BASE_SHAPES_UNKNOWN` for a base whose headers were never read.
+    """
+    facts = MODEL_TYPES[base.architecture.model_type]
+    shapes = weight_shapes(base)
+    found = dict(_layer(facts, name, shape) for name, shape in shapes.items() if len(shape) > 1)
+    found |= _tied_outputs(facts, shapes)
+    return found | (_stacked(facts.stack, shapes) if facts.stack else {})
+
+
+def weight_shapes(base: BaseManifest) -> dict[str, Shape]:
+    """The shape of every weight in elements; `BASE_SHAPES_UNKNOWN` where no header was read."""
+    if isinstance(base.weights, str):
+        hint = "Register the base with evidence `structural` or `content`."
+        expected, observed = "a base whose weight shapes are known", "evidence `declared`"
+        raise RefusedError(problem("BASE_SHAPES_UNKNOWN", ("base",), expected, observed, hint))
+    return {name: ref.shape for name, ref in base.weights.items()}
 
 
 def distinct_weights(stored: Mapping[str, WeightRef], model_type: str, *, tied: bool) -> dict[str, WeightRef]:
@@ -65,19 +76,11 @@ def distinct_weights(stored: Mapping[str, WeightRef], model_type: str, *, tied: 
 
 
 def matrix_modules(base: BaseManifest) -> dict[str, tuple[int, int]]:
-    """Every module with a weight matrix, Linear [d_out, d_in] or embedding, with that matrix's shape.
-
-    Raises:
-        RefusedError: `BASE_SHAPES_UNKNOWN` for a base whose headers were never read.
-    """
-    if isinstance(base.weights, str):
-        hint = "Register the base with evidence `structural` or `content`."
-        expected, observed = "a base whose weight shapes are known", "evidence `declared`"
-        raise RefusedError(problem("BASE_SHAPES_UNKNOWN", ("base",), expected, observed, hint))
+    """Every Linear layer [d_out, d_in] and lookup table with its matrix's shape."""
     return {
-        name.removesuffix(".weight"): (ref.shape[0], ref.shape[1])
-        for name, ref in base.weights.items()
-        if name.endswith(".weight") and len(ref.shape) == 2
+        name: (layer.shape[0], layer.shape[1])
+        for name, layer in layers(base).items()
+        if layer.kind in {"linear", "embedding"}
     }
 
 
@@ -89,3 +92,58 @@ def is_embedding(base: BaseManifest, module: str) -> bool:
 def output_modules(base: BaseManifest) -> tuple[str, ...]:
     """The output embeddings, which `all-linear` leaves out."""
     return MODEL_TYPES[base.architecture.model_type].outputs
+
+
+def _layer(facts: ModelType, name: str, shape: Shape) -> tuple[str, Layer]:
+    module, dot, end = name.rpartition(".")
+    leaf = module.rpartition(".")[2]
+    if not dot or end != "weight" or len(shape) not in {2, 4}:
+        return name, Layer("parameter", shape, (name,))
+    if len(shape) == 4:
+        return module, Layer("conv2d", shape, (name,))
+    if leaf in facts.embeddings:
+        return module, Layer("embedding", shape, (name,))
+    if leaf in facts.conv1d:
+        return module, Layer("conv1d", shape, (name,))
+    stacked = facts.stack is not None and facts.stack.stored.fullmatch(name) is not None
+    return module, Layer("linear", shape, (name,), optional=stacked or leaf in facts.routers)
+
+
+def _tied_outputs(facts: ModelType, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Layer]]:
+    """Outputs without a weight of their own use the table they are tied to."""
+    for copy, table in facts.tied.items():
+        module, _, end = copy.rpartition(".")
+        if end == "weight" and copy not in shapes and table in shapes:
+            yield module, Layer("linear", shapes[table], (table,))
+
+
+def _stacked(stack: Stack, shapes: Mapping[str, Shape]) -> dict[str, Layer]:
+    """Experts stored one by one as the parameters [experts, d_out, d_in] that newer releases stack them to."""
+    found: defaultdict[str, dict[tuple[int, str], str]] = defaultdict(dict)
+    for name in shapes:
+        match = stack.stored.fullmatch(name)
+        if match is not None:
+            found[match["before"]][int(match["expert"]), match["leaf"]] = name
+    return {
+        before + loaded: _stack(experts, leaves, shapes)
+        for before, experts in found.items()
+        for loaded, leaves in stack.loaded.items()
+        if _complete(experts, leaves, shapes)
+    }
+
+
+def _complete(experts: Mapping[tuple[int, str], str], leaves: tuple[str, ...], shapes: Mapping[str, Shape]) -> bool:
+    """Whether every expert has every leaf, each leaf in one shape, so that they stack."""
+    numbers = {expert for expert, _ in experts}
+    return numbers == set(range(len(numbers))) and all(
+        len({shapes[experts[number, leaf]] if (number, leaf) in experts else () for number in numbers}) == 1
+        and (0, leaf) in experts
+        for leaf in leaves
+    )
+
+
+def _stack(experts: Mapping[tuple[int, str], str], leaves: tuple[str, ...], shapes: Mapping[str, Shape]) -> Layer:
+    numbers = sorted({expert for expert, _ in experts})
+    names = tuple(experts[number, leaf] for number in numbers for leaf in leaves)
+    rows = sum(shapes[experts[0, leaf]][0] for leaf in leaves)
+    return Layer("parameter", (len(numbers), rows, *shapes[names[0]][1:]), names)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from registry.formats.base.config import CONFIG, read_architecture, ties_word_embeddings
-from registry.formats.base.modules import MODEL_TYPES, distinct_weights
+from registry.formats.base.modules import distinct_weights
+from registry.formats.base.naming import MODEL_TYPES
 from registry.formats.base.tokenizer import SPECIAL_TOKEN_FILES, TOKENIZER, read_tokenizer
 from registry.formats.base.weights import Weights, find_layout, read_content, read_headers
 from registry.formats.directory import Directory, open_directory

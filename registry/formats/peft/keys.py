@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from registry.formats.base.modules import MODEL_TYPES
+from registry.formats.base.naming import MODEL_TYPES
 from registry.formats.report import problem, shown
 from schemas.base import BaseManifest
 from schemas.errors import Problem
