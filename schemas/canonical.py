@@ -7,8 +7,10 @@ hashed, stored and compared, never re-made from a parsed copy.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from math import isfinite
+from types import NoneType
 from typing import Final, Never
 
 import rfc8785
@@ -22,6 +24,17 @@ SAFE_INTEGER: Final = 2**53 - 1
 LONGEST_INTEGER: Final = 22
 """Digits and sign of the largest number written without an exponent, 1e21 exclusive."""
 
+_ENCODE: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
+_AS_IT_IS: Final = frozenset({str, bool, NoneType})
+_LONG_INTEGER: Final = re.compile(r"[0-9]{16}")
+"""No integer beyond 2^53-1 has fewer digits."""
+
+
+class _UnusualError(ValueError):
+    """A value that the plain encoder might write in another way than RFC 8785."""
+
 
 def canonical_bytes(document: JsonValue) -> bytes:
     """The JCS bytes of a document.
@@ -30,9 +43,44 @@ def canonical_bytes(document: JsonValue) -> bytes:
         RefusedError: `NOT_CANONICAL` for NaN, infinity, integers beyond 2^53-1, lone surrogates or endless nesting.
     """
     try:
+        return _ENCODE(_plain(document)).encode()
+    except _UnusualError:
+        return _by_the_library(document)
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise _not_canonical(error) from error
+
+
+def _by_the_library(document: JsonValue) -> bytes:
+    try:
         return rfc8785.dumps(document)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
-        raise RefusedError(_problem("a document that RFC 8785 can write", str(error))) from error
+        raise _not_canonical(error) from error
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    """The document with whole doubles as integers, which the plain encoder then writes byte for byte as RFC 8785 says.
+
+    It writes the shortest digits of a double too, but with an exponent below 1e-4 and from 1e16, and it sorts keys by
+    code point, which is UTF-16 order as long as they are ASCII. Whatever else there is goes to the library.
+    """
+    if isinstance(value, dict):
+        if not "".join(value).isascii():
+            raise _UnusualError
+        return {key: item if type(item) in _AS_IT_IS else _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [item if type(item) in _AS_IT_IS else _plain(item) for item in value]
+    if isinstance(value, float):
+        if value.is_integer() and -SAFE_INTEGER <= value <= SAFE_INTEGER:
+            return int(value)
+        if 1e-4 <= abs(value) < 1e15:
+            return float(value)
+    elif type(value) in _AS_IT_IS or (type(value) is int and -SAFE_INTEGER <= value <= SAFE_INTEGER):
+        return value
+    raise _UnusualError
+
+
+def _not_canonical(error: Exception) -> RefusedError:
+    return RefusedError(_problem("a document that RFC 8785 can write", str(error)))
 
 
 def parse_json(data: bytes) -> JsonValue:
@@ -43,12 +91,13 @@ def parse_json(data: bytes) -> JsonValue:
             beyond 2^53-1 that is not the spelling of a double.
     """
     try:
+        text = data.decode("utf-8", errors="strict")
         value: JsonValue = json.loads(
-            data.decode("utf-8", errors="strict"),
+            text,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=_finite,
-            parse_int=_one_number,
+            parse_int=_one_number if _LONG_INTEGER.search(text) else None,
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RefusedError(_problem("valid JSON in UTF-8", str(error), code="JSON_INVALID")) from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any
 
 import pytest
-from hypothesis import given
+import rfc8785
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.canonical import JsonObject, JsonValue, canonical_bytes, parse_canonical, parse_json
@@ -32,6 +34,26 @@ def test_canonical_bytes_are_their_own_canonical_form_and_plain_json(document: J
     data = canonical_bytes(document)
     assert canonical_bytes(parse_json(data)) == data
     assert json.loads(data, parse_int=float) == document
+
+
+@given(
+    documents | st.lists(st.floats() | st.integers(-(2**64), 2**64)) | st.dictionaries(st.text(max_size=3), st.text())
+)
+def test_canonical_bytes_are_those_of_the_library_for_rfc_8785_or_neither_has_any(document: JsonValue) -> None:
+    try:
+        expected = rfc8785.dumps(document)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+        with pytest.raises(RefusedError):
+            canonical_bytes(document)
+    else:
+        assert canonical_bytes(document) == expected
+
+
+@given(st.integers(-330, 310), st.integers(1, 2**53), st.sampled_from([-1, 1]))
+def test_doubles_of_every_size_are_spelled_as_the_library_spells_them(exponent: int, digits: int, sign: int) -> None:
+    number = sign * float(f"{digits}e{exponent - 15}")
+    assume(isfinite(number))
+    assert canonical_bytes([number]) == rfc8785.dumps([number])
 
 
 @given(st.dictionaries(strings, numbers, min_size=2, max_size=6), st.randoms())
