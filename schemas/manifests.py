@@ -7,13 +7,20 @@ from typing import Final
 from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.errors import DigestMismatchError, Problem, RefusedError
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest, StatementManifest
 
 AnyManifest = (
-    BaseManifest | AdapterManifest | CompositionManifest | AdmissionManifest | PublicationManifest | StatementManifest
+    BaseManifest
+    | AdapterManifest
+    | CompositionManifest
+    | ConversionManifest
+    | AdmissionManifest
+    | PublicationManifest
+    | StatementManifest
 )
 
 KINDS: Final[dict[str, type[Manifest]]] = {
@@ -23,6 +30,7 @@ KINDS: Final[dict[str, type[Manifest]]] = {
         FactorManifest,
         AdapterManifest,
         CompositionManifest,
+        ConversionManifest,
         AdmissionManifest,
         PublicationManifest,
         StatementManifest,

@@ -14,7 +14,7 @@ from registry.client import ManifestFilter
 from registry.service.results import Lineage, LineageNode
 from schemas.names import short
 
-KINDS: Final = ("bases", "adapters", "compositions", "admissions", "publications", "statements")
+KINDS: Final = ("bases", "adapters", "compositions", "conversions", "admissions", "publications", "statements")
 
 
 @click.command()
@@ -41,7 +41,7 @@ def ls(
 ) -> None:
     """List what is registered, newest first.
 
-    KIND is one of bases, adapters, compositions, admissions, publications, statements.
+    KIND is one of bases, adapters, compositions, conversions, admissions, publications, statements.
     """
     with state.registry() as registry:
         wanted = ManifestFilter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from registry.db.rows import EdgeRow
 from schemas.adapter import AdapterManifest
 from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest
@@ -13,8 +14,8 @@ from schemas.publication import PublicationManifest
 def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
     """The edges of one manifest, whose digest this is.
 
-    A composition names its output, yet the output comes from the composition, so that edge points from output to
-    composition. A publication's previous generation is history, not ancestry.
+    A composition or conversion names its output, yet the output comes from it, so that edge points from the output to
+    it. A publication's previous generation is history, not ancestry.
     """
     if isinstance(manifest, AdapterManifest):
         return (_edge(digest, manifest.base, "base"),)
@@ -27,9 +28,21 @@ def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
             *_members(digest, manifest.members),
             _edge(manifest.output, digest, "output"),
         )
+    if isinstance(manifest, ConversionManifest):
+        return _conversion(digest, manifest)
     if isinstance(manifest, PublicationManifest):
         return tuple(_edge(digest, artifact, "artifact", i) for i, artifact in enumerate(manifest.artifacts))
     return ()
+
+
+def _conversion(digest: Digest, manifest: ConversionManifest) -> tuple[EdgeRow, ...]:
+    initial = () if manifest.initial is None else (_edge(digest, manifest.initial, "initial"),)
+    return (
+        _edge(digest, manifest.parent, "parent"),
+        *initial,
+        _edge(digest, manifest.base, "base"),
+        _edge(manifest.output, digest, "output"),
+    )
 
 
 def _members(child: Digest, members: tuple[ResolvedMember, ...]) -> tuple[EdgeRow, ...]:

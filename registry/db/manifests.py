@@ -20,6 +20,7 @@ from registry.db.session import Change, Reader
 from registry.errors import Problem, UsageProblemError
 from schemas.adapter import AdapterManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.manifests import read_manifest
 from schemas.model import Manifest
@@ -145,4 +146,6 @@ def _columns(manifest: Manifest) -> _Columns:
         return {"base": spec.base, "method": spec.method, "outcome": manifest.decision.outcome}
     if isinstance(manifest, CompositionManifest):
         return {"base": manifest.base, "method": manifest.method}
+    if isinstance(manifest, ConversionManifest):
+        return {"base": manifest.base, "method": manifest.rule}
     return {}

@@ -13,6 +13,7 @@ from registry.service.context import Context
 from registry.service.results import Published
 from schemas.adapter import AdapterManifest
 from schemas.composition import CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.names import check_name
 from schemas.publication import KvIdentity, PublicationManifest
@@ -134,7 +135,7 @@ def _kv_identity(reader: Reader, channel: str, number: int, artifacts: tuple[Dig
     bases: set[Digest] = set()
     for digest in artifacts:
         manifest = manifests.get(reader, digest)
-        if isinstance(manifest, CompositionManifest):
+        if isinstance(manifest, CompositionManifest | ConversionManifest):
             transforms += [digest, manifest.output]
         else:
             transforms.append(digest)

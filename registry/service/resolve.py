@@ -11,6 +11,7 @@ from registry.service.context import Context
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest, TensorRef
 from schemas.composition import CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.names import parse_ref
 
@@ -39,20 +40,20 @@ def base_of(reader: Reader, ref: str) -> BaseManifest:
 
 
 def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
-    """The adapter of a digest: itself, or the output of a composition.
+    """The adapter of a digest: itself, or the output of a composition or conversion.
 
     Raises:
         UsageProblemError: `NOT_AN_ADAPTER`.
     """
     manifest = manifests.get(reader, digest)
-    if isinstance(manifest, CompositionManifest):
+    if isinstance(manifest, CompositionManifest | ConversionManifest):
         return manifests.load(reader, manifest.output, AdapterManifest)
     if isinstance(manifest, AdapterManifest):
         return manifest
     raise UsageProblemError(
         Problem(
             code="NOT_AN_ADAPTER",
-            expected="an adapter or a composition",
+            expected="an adapter, a composition or a conversion",
             observed=f"{digest}, of kind {manifest.KIND}",
             hint="Name an adapter; `registry ls adapters` lists them.",
         )

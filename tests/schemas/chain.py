@@ -9,6 +9,7 @@ from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import BaseManifest
 from schemas.canonical import JsonObject, JsonValue
 from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.decision import COMPONENTS, COORDINATES
 from schemas.digests import Digest, manifest_digest, tensor_digest
 from schemas.model import Manifest, validate
@@ -24,6 +25,7 @@ PARENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sibling": ("base",),
     "admission": ("base", "adapter", "sibling"),
     "composition": ("base", "adapter", "sibling", "admission"),
+    "conversion": ("base", "adapter"),
     "kv_identity": ("base", "composition"),
     "publication": ("composition", "kv_identity"),
     "statement": ("adapter",),
@@ -67,6 +69,7 @@ def build(change: Change = unchanged) -> dict[str, Manifest]:
         "sibling": sibling,
         "admission": admission,
         "composition": composition,
+        "conversion": make("conversion", ConversionManifest, conversion_document(base.digest, adapter.digest)),
         "kv_identity": kv_identity,
         "publication": make(
             "publication", PublicationManifest, publication_document(composition.digest, kv_identity.digest)
@@ -244,6 +247,22 @@ def composition_document(base: Digest, members: list[JsonValue], admission: Dige
             "benchmark": False,
             "ranking": False,
         },
+    }
+
+
+def conversion_document(base: Digest, parent: Digest) -> JsonObject:
+    """A cast, with a value in every field."""
+    return {
+        "kind": "conversion",
+        "schema": 1,
+        "parent": parent,
+        "initial": digest_of("initial snapshot"),
+        "base": base,
+        "rule": "cast",
+        "operator": "cast/1",
+        "store": "F32",
+        "acknowledged": ["BASE_EVIDENCE_DECLARED"],
+        "output": digest_of("converted"),
     }
 
 

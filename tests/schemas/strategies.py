@@ -28,6 +28,7 @@ from schemas.composition import (
     StochasticIdentity,
     in_identity_order,
 )
+from schemas.conversion import RULES, ConversionManifest, Store
 from schemas.decision import (
     COMPONENTS,
     COORDINATES,
@@ -249,6 +250,19 @@ def compositions(draw: st.DrawFn) -> CompositionManifest:
     )
 
 
+conversions = st.builds(
+    ConversionManifest,
+    parent=st.just(PREFIX + "0" * 64),
+    initial=digests,
+    base=digests,
+    rule=st.sampled_from(RULES),
+    operator=st.sampled_from(RULES).map(lambda rule: f"{rule}/1"),
+    store=st.sampled_from(get_args(Store)),
+    acknowledged=st.sets(codes, max_size=2).map(lambda found: tuple(sorted(found))),
+    output=st.just(PREFIX + "f" * 64),
+)
+
+
 @st.composite
 def publications(draw: st.DrawFn) -> PublicationManifest:
     """A generation with a possible history."""
@@ -289,6 +303,7 @@ MANIFESTS: dict[str, st.SearchStrategy[Manifest]] = {
     "adapter": adapters(),
     "admission": admissions,
     "composition": compositions(),
+    "conversion": conversions,
     "publication": publications(),
     "statement": statements,
     "kv_identity": kv_identities,

@@ -19,6 +19,7 @@ from schemas.digests import (
     tensor_digest,
     tensor_header,
 )
+from schemas.manifests import KINDS
 
 # From the test vectors published with BLAKE3.
 EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
@@ -81,7 +82,7 @@ def test_the_same_bytes_under_another_dtype_or_shape_are_another_tensor() -> Non
 
 @given(st.binary(max_size=100))
 def test_no_blob_tensor_or_manifest_passes_for_another(data: bytes) -> None:
-    kinds = ["base", "factor", "adapter", "composition", "admission", "publication", "statement", "weights"]
+    kinds = [*KINDS, "weights"]
     seen = {
         blob_digest(data),
         tensor_digest("U8", (len(data),), data),
