@@ -10,6 +10,7 @@ from schemas.errors import CancelledError, DigestMismatchError, Problem, Problem
 
 __all__ = [
     "CancelledError",
+    "ConditionError",
     "ConflictError",
     "DecisionError",
     "DecisionRefusedError",
@@ -74,6 +75,10 @@ class UnavailableError(ProblemError):
 
 class InternalError(ProblemError):
     """A fault of the program itself."""
+
+
+class ConditionError(ProblemError):
+    """Something that is only done when its conditions are accepted by name, and they were not."""
 
 
 class DecisionError(ProblemError):

@@ -11,7 +11,7 @@ from typing import cast
 
 from registry.db import Database, check, migrate
 from registry.errors import Problem, UnavailableError
-from registry.service.composer import Composed, ComposeOrder, Composer, Progress, Stored
+from registry.service.composer import Composed, ComposeOrder, Composer, Converted, ConvertOrder, Progress, Stored
 from registry.service.context import Context
 from registry.settings import Settings
 from registry.storage import open_store
@@ -32,6 +32,10 @@ class LazyComposer:
     def plan(self, order: ComposeOrder) -> JsonObject:
         """See `Composer`."""
         return self._composer().plan(order)
+
+    def convert(self, order: ConvertOrder, folder: Path) -> Converted:
+        """See `Composer`."""
+        return self._composer().convert(order, folder)
 
     def difference(self, left: Stored, right: Stored) -> float:
         """See `Composer`."""

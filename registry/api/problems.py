@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 
 from registry.errors import (
     CancelledError,
+    ConditionError,
     ConflictError,
     DecisionError,
     DecisionRefusedError,
@@ -52,6 +53,7 @@ HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     DigestMismatchError: (422, "The bytes do not have this digest"),
     UnavailableError: (503, "Not available now, try again"),
     NotAcknowledgedError: (422, "The composition needs acknowledgements"),
+    ConditionError: (422, "A condition needs an acknowledgement"),
 }
 
 

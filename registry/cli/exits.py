@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from registry.errors import (
     CancelledError,
+    ConditionError,
     ConflictError,
     DecisionError,
     DecisionRefusedError,
@@ -52,6 +53,7 @@ EXIT_CODES: Final[dict[type[ProblemError], int]] = {
     DigestMismatchError: 7,
     UnavailableError: 8,
     NotAcknowledgedError: 9,
+    ConditionError: 9,
 }
 
 

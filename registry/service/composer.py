@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from schemas.adapter import AdapterManifest
+from schemas.base import TensorRef
 from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord, ResolvedSpec, StochasticIdentity
 from schemas.digests import Digest
@@ -58,6 +59,52 @@ class Composed:
 
 
 @dataclass(frozen=True)
+class Term:
+    """One addend of a converted factor: ``sign * b diag(e) a``; without `e` the diagonal is one."""
+
+    a: TensorRef
+    b: TensorRef
+    e: TensorRef | None = None
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class FactorOrder:
+    """One factor to make: its terms (none: zeros), the scale to bake and into which side, the rank to pad to.
+
+    `sides` are ``(d_out, d_in)``, `dtype` is the stored dtype as safetensors names it.
+    """
+
+    key: str
+    terms: tuple[Term, ...]
+    sides: tuple[int, int]
+    dtype: str
+    scale: float = 1.0
+    into: Literal["a", "b"] = "b"
+    rank: int | None = None
+    balance: bool = False
+
+
+@dataclass(frozen=True)
+class ConvertOrder:
+    """Factors to make and whole tensors to carry byte for byte, with the places of everything they read."""
+
+    factors: tuple[FactorOrder, ...]
+    carried: Mapping[str, TensorRef]
+    extents: Mapping[Digest, Extent]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written: for each factor its `lora_A` and `lora_B` (none where no row was left), each carried tensor as
+    `full`, by key and role."""
+
+    file: Path
+    tensors: Mapping[tuple[str, str], PlacedTensor]
+    measurement: JsonObject
+
+
+@dataclass(frozen=True)
 class Stored:
     """An adapter and where its tensors lie."""
 
@@ -80,6 +127,10 @@ class Composer(Protocol):
 
     def plan(self, order: ComposeOrder) -> JsonObject:
         """Cost before work: bytes, flops, peak memory, output size, workers."""
+        ...
+
+    def convert(self, order: ConvertOrder, folder: Path) -> Converted:
+        """Make other factors of stored ones into `folder`; on failure nothing is left there."""
         ...
 
     def difference(self, left: Stored, right: Stored) -> float:

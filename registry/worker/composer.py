@@ -11,7 +11,17 @@ import compose
 from compose.compare import relative_difference
 from compose.request import Role
 from registry.service.admit import OUTPUT_FILE
-from registry.service.composer import Composed, ComposeOrder, Extent, PlacedTensor, Progress, Stored
+from registry.service.composer import (
+    Composed,
+    ComposeOrder,
+    Converted,
+    ConvertOrder,
+    Extent,
+    Progress,
+    Stored,
+)
+from registry.worker import converter
+from registry.worker.places import placed, source
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, make_scale, sorted_factors
 from schemas.base import TensorRef
 from schemas.canonical import JsonObject
@@ -37,7 +47,7 @@ class LocalComposer:
         return Composed(
             output=_output(order, result),
             file=result.path,
-            tensors=tuple(_placed(item) for item in result.tensors),
+            tensors=tuple(placed(item) for item in result.tensors),
             modules=result.modules,
             stochastic=result.stochastic,
             measurement=result.ledger,
@@ -48,6 +58,10 @@ class LocalComposer:
         """Cost before work."""
         options = compose.Options(workers=self.workers, memory_limit=self.memory_limit)
         return asdict(compose.plan(_request(order), options))
+
+    def convert(self, order: ConvertOrder, folder: Path) -> Converted:
+        """Make other factors of stored ones into `folder`; on failure nothing is left there."""
+        return converter.convert(order, folder / OUTPUT_FILE)
 
     def difference(self, left: Stored, right: Stored) -> float:
         """Relative distance of two adapters' deltas, from triangular products of their factors."""
@@ -79,7 +93,7 @@ def _member(adapter: AdapterManifest, weight: float, extents: Mapping[Digest, Ex
         weight=weight,
         factors=tuple(_factor(factor, extents) for factor in adapter.factors),
         replacements=tuple(
-            compose.ReplacementSource(item.name, _source(item.value, extents)) for item in adapter.full_replacements
+            compose.ReplacementSource(item.name, source(item.value, extents)) for item in adapter.full_replacements
         ),
     )
 
@@ -89,14 +103,9 @@ def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose
         module=factor.module,
         rank=factor.rank,
         scale=factor.scale.value,
-        a=_source(factor.a, extents),
-        b=_source(factor.b, extents),
+        a=source(factor.a, extents),
+        b=source(factor.b, extents),
     )
-
-
-def _source(ref: TensorRef, extents: Mapping[Digest, Extent]) -> compose.TensorSource:
-    extent = extents[ref.tensor]
-    return compose.TensorSource(extent.path, extent.offset, extent.length, ref.dtype, ref.shape)
 
 
 def _output(order: ComposeOrder, result: compose.ComposeResult) -> AdapterManifest:
@@ -124,7 +133,3 @@ def _composed_factor(
         scale=make_scale(float(record.output_rank), "alpha_over_r", record.output_rank),
         source="lora",
     )
-
-
-def _placed(item: compose.WrittenTensor) -> PlacedTensor:
-    return PlacedTensor(item.tensor.tensor, item.tensor.dtype, item.tensor.shape, item.offset, item.length)
