@@ -21,8 +21,6 @@ Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 ModuleName = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[\x21-\x7e]+$")]
-TensorRole = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
-"""What a further tensor of a factor is to it, by the letter or word of its source (E, magnitude)."""
 Key = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
