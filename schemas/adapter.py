@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import isclose, sqrt
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from schemas.base import TensorRef
 from schemas.digests import Digest
-from schemas.model import Count, Finite, Identifier, Key, Manifest, ModuleName, Rank, Record
+from schemas.model import Count, Finite, Identifier, Key, Manifest, ModuleName, Record
 
 ScaleRule = Literal["alpha_over_r", "alpha_over_sqrt_r", "explicit"]
+Order = Literal["B@A", "(B@A)^T", "B[o,r,e]A[e,r,i]"]
+"""How ``b`` and ``a`` make a delta in the layout of the base weight (docs of `FactorManifest`)."""
+Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+"""What a further tensor of a factor is, in the letters of its method: magnitude, bias, E."""
 
 
 class Scale(Record):
@@ -43,8 +47,16 @@ def make_scale(alpha: float, rule: ScaleRule, rank: int) -> Scale:
 class FactorManifest(Manifest):
     """One module's pair: ``delta [d_out, d_in] = s * b [d_out, r] @ a [r, d_in]``.
 
-    `extra` holds further tensors by role (magnitude, E, bias). `source` is the catalogue row whose contract the factor
-    follows. Expert, map head and route side are null where the base has none.
+    `order` says so, or how else the delta lies in the base weight:
+
+    - ``B@A``: Linear; a convolution's ``a [r, d_in, kh, kw]`` and ``b [d_out, r, 1, 1]`` contract over r alike;
+    - ``(B@A)^T``: weights stored input first, tables ``[rows, d]`` and GPT-2's ``Conv1D [d_in, d_out]``;
+    - ``B[o,r,e]A[e,r,i]``: a stacked parameter of E experts, ``a [E r, d_in]`` with the expert outside and
+      ``b [d_out, r E]`` with the expert inside; the base's shape says which of its axes are o and i.
+
+    `extra` holds further tensors by role (magnitude, E, bias). With ``E [r, 1]`` the delta is ``s b (E * a)``, and an
+    allocator may have taken every triplet: only there the rank can be 0. `source` is the catalogue row whose contract
+    the factor follows. Expert, map head and route side are null where the base has none.
     """
 
     KIND: ClassVar[str] = "factor"
@@ -56,10 +68,10 @@ class FactorManifest(Manifest):
     route_side: Identifier | None = None
     a: TensorRef
     b: TensorRef
-    order: Literal["B@A"] = "B@A"
-    rank: Rank
+    order: Order = "B@A"
+    rank: Annotated[int, Field(ge=0, le=2**31)]
     scale: Scale
-    extra: dict[Key, TensorRef] = Field(default_factory=dict)
+    extra: dict[Role, TensorRef] = Field(default_factory=dict)
     parent: Digest | None = None
     source: Key
 
@@ -76,13 +88,25 @@ class FactorManifest(Manifest):
     @model_validator(mode="after")
     def _shapes_and_scale_agree(self) -> Self:
         if len(self.a.shape) != 2 or len(self.b.shape) != 2:
-            raise ValueError("a and b are matrices")
-        if self.a.shape[0] != self.rank or self.b.shape[1] != self.rank:
-            raise ValueError("rank is the rows of a and the columns of b")
+            self._require_kernels()
+        if not self.rank and not ("E" in self.extra and self.scale.rule == "explicit"):
+            raise ValueError("rank 0 needs E and an explicit scale")
+        self._require_rank()
         value = scale_value(self.scale.alpha, self.scale.rule, self.rank)
         if not isclose(self.scale.value, value, rel_tol=1e-15, abs_tol=0.0):
             raise ValueError("scale value does not follow from alpha, rule and rank")
         return self
+
+    def _require_kernels(self) -> None:
+        """Four dimensions are a convolution's: the kernel in a, one by one in b."""
+        kernels = self.order == "B@A" and len(self.a.shape) == len(self.b.shape) == 4
+        if not kernels or self.b.shape[2:] != (1, 1):
+            raise ValueError("a and b are matrices, or a convolution's kernel and a 1 x 1 one")
+
+    def _require_rank(self) -> None:
+        rows, columns = self.a.shape[0], self.b.shape[1]
+        if rows != columns or (rows % self.rank if self.order == "B[o,r,e]A[e,r,i]" else rows != self.rank):
+            raise ValueError("rank is the rows of a and the columns of b, of one expert where they are stacked")
 
 
 class FullReplacement(Record):

@@ -1,12 +1,13 @@
 """Base and adapter directories in, adapter directories out: the only room that knows other programs' keys.
 
-`base` and `peft` each hold one producer's grammar; what they share (safe directories, strict safetensors, streaming
-scans) lies beside them. A directory that is not wholly understood is refused by naming the key, field or file.
+`base` and each producer's folder (`peft` first) hold one grammar; what they share (safe directories, strict
+safetensors, streaming scans, the checks of an adapter against its base) lies beside them. A directory that is not
+wholly understood is refused by naming the key, field or file.
 """
 
 from registry.formats.base.read import read_base
-from registry.formats.peft.read import read_adapter
 from registry.formats.peft.write import write_peft
+from registry.formats.read import read_adapter
 from registry.formats.readings import AdapterReading, BaseReading, Evidence, FileReading, Note, TensorLocation
 
 __all__ = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from schemas.adapter import AdapterManifest
@@ -51,9 +52,11 @@ class AdapterReading:
 
     `notes` is what its files say and identity does not hold: producer, targets, dropout, wrapper rule. `conditions`
     there are codes a reader should know, such as `B_ALL_ZERO`: every lora_B is zero, so the adapter does nothing.
+    `made` says where those of `files` lie that are not in the directory: stored tensors in another arrangement.
     """
 
     manifest: AdapterManifest
     files: tuple[FileReading, ...]
     locations: tuple[TensorLocation, ...]
     notes: Mapping[str, Note]
+    made: Mapping[str, Path] = field(default_factory=dict)

@@ -7,7 +7,8 @@ together they must cover it without gap, overlap or rest. The header length is b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import BinaryIO, Final
@@ -17,7 +18,7 @@ from registry.formats.directory import json_object, pickle_problem
 from registry.formats.report import MOST_PROBLEMS, located, problem, refuse_all, shown
 from schemas.canonical import SAFE_INTEGER, JsonObject, JsonValue
 from schemas.digests import DTYPE_BYTES
-from schemas.errors import Problem
+from schemas.errors import Path, Problem
 
 LARGEST_HEADER: Final = 100_000_000
 """The bound of the safetensors library itself."""
@@ -30,21 +31,31 @@ _REPAIR: Final = "Save the file again with the safetensors library."
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor as the header declares it; `offset` and `length` in bytes, absolute in the file."""
+    """A tensor as the header declares it; `offset` and `length` in bytes, absolute in the file called `file`."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
     length: int
+    file: str = ""
+
+    @property
+    def place(self) -> Path:
+        """Where a problem with this tensor is."""
+        return (self.file, self.name)
 
 
 @dataclass(frozen=True)
 class Header:
-    """A validated header: `data_start` bytes, then the tensors, in the order in which their bytes lie."""
+    """A validated header: `data_start` bytes, then the tensors, in the order in which their bytes lie.
+
+    `metadata` is what the producer wrote beside them.
+    """
 
     data_start: int
     tensors: tuple[TensorEntry, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_header(stream: BinaryIO, size: int, name: str, *, largest: int = LARGEST_HEADER) -> Header:
@@ -92,7 +103,7 @@ def _validated(document: JsonObject, data_start: int, size: int, name: str) -> H
     refuse_all(problems)
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.length))
     refuse_all(_coverage_problems(tensors, data_start, size, name))
-    return Header(data_start, tuple(tensors))
+    return Header(data_start, tuple(tensors), _metadata(document.get("__metadata__")))
 
 
 def _metadata_problems(value: JsonValue, name: str) -> list[Problem]:
@@ -100,6 +111,11 @@ def _metadata_problems(value: JsonValue, name: str) -> list[Problem]:
         return []
     path = (name, "__metadata__")
     return [problem("HEADER_INVALID", path, "an object of strings", shown(value), _REPAIR)]
+
+
+def _metadata(value: JsonValue) -> dict[str, str]:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {key: item for key, item in pairs if isinstance(item, str)}
 
 
 def _entry(key: str, value: JsonValue, data_start: int, name: str) -> TensorEntry | Problem:
@@ -120,7 +136,7 @@ def _entry(key: str, value: JsonValue, data_start: int, name: str) -> TensorEntr
     if prod(shape) * DTYPE_BYTES[dtype] != length:
         expected = f"{prod(shape) * DTYPE_BYTES[dtype]} bytes for {dtype} {shown(list(shape))}"
         return problem("EXTENT_MISMATCH", path, expected, f"{length} bytes", _REPAIR)
-    return TensorEntry(key, dtype, shape, data_start + offsets[0], length)
+    return TensorEntry(key, dtype, shape, data_start + offsets[0], length, name)
 
 
 def _counts(value: JsonValue) -> tuple[int, ...] | None:

@@ -1,107 +1,77 @@
-"""adapter_config.json: every field of PEFT 0.21's LoraConfig in one table, and the settings that decide the function.
-
-A semantic field changes what the adapter computes; those this room does not implement must hold their neutral value.
-Provenance is kept as a statement, ignorable fields say nothing about the result. A truthy field outside the table is
-refused by name, never dropped.
-"""
+"""adapter_config.json: the settings that decide what an adapter computes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from registry.formats.fields import Fields
-from registry.formats.peft.patterns import Matcher, ModulePattern, compile_layers, compile_modules, compile_regex
-from registry.formats.readings import Note
+from registry.formats.peft.fields import CONFIG, refuse_features, refuse_method
+from registry.formats.peft.initializers import Initializer, read_initializer
+from registry.formats.peft.patterns import (
+    Era,
+    Matcher,
+    ModulePattern,
+    compile_layers,
+    compile_regex,
+    eras_of,
+    module_pattern,
+)
 from registry.formats.report import refuse_all
 from schemas.adapter import ScaleRule
 from schemas.canonical import JsonObject, JsonValue
 
-CONFIG: Final = "adapter_config.json"
-SAFE_INITIALIZERS: Final[tuple[JsonValue, ...]] = (True, False, "gaussian", "eva", "orthogonal", "mica")
-"""Initializers that leave the base as it is. PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA change it, so their factors mean
-nothing on the original base."""
 LARGEST_RANK: Final = 2**31
+Method = Literal["LORA", "ADALORA"]
+Bias = Literal["none", "all", "lora_only"]
 _PATTERN_HINT: Final = "Write it without back references, choices inside a repetition, and more than five repetitions."
-
-Kind = Literal["semantic", "provenance", "ignorable"]
-
-
-@dataclass(frozen=True)
-class FieldRule:
-    """A field's class. `feature` names what a semantic field switches on and this room does not read; `neutral` are the
-    values, besides null, false and empty, at which it is off."""
-
-    kind: Kind
-    feature: str | None = None
-    neutral: tuple[JsonValue, ...] = ()
-
-
-_READ: Final = FieldRule("semantic")
-_PROVENANCE: Final = FieldRule("provenance")
-_IGNORABLE: Final = FieldRule("ignorable")
-
-FIELDS: Final[Mapping[str, FieldRule]] = {
-    "alpha_pattern": _READ,
-    "exclude_modules": _READ,
-    "layers_pattern": _READ,
-    "layers_to_transform": _READ,
-    "lora_alpha": _READ,
-    "r": _READ,
-    "rank_pattern": _READ,
-    "target_modules": _READ,
-    "use_rslora": _READ,
-    "peft_type": _READ,
-    "init_lora_weights": FieldRule("semantic", "base-changing initialization", SAFE_INITIALIZERS),
-    "alora_invocation_tokens": FieldRule("semantic", "activated LoRA"),
-    "arrow_config": FieldRule("semantic", "Arrow routing"),
-    "bias": FieldRule("semantic", "trained biases", ("none",)),
-    "corda_config": FieldRule("semantic", "CorDA initialization"),
-    "ensure_weight_tying": FieldRule("semantic", "tied adapters"),
-    "fan_in_fan_out": FieldRule("semantic", "weights stored [d_in, d_out]"),
-    "kasa_config": FieldRule("semantic", "KaSA"),
-    "layer_replication": FieldRule("semantic", "replicated layers"),
-    "loftq_config": FieldRule("semantic", "LoftQ initialization"),
-    "lora_bias": FieldRule("semantic", "a bias in lora_B"),
-    "lora_ga_config": FieldRule("semantic", "LoRA-GA initialization"),
-    "megatron_config": FieldRule("semantic", "Megatron parallel layers"),
-    "modules_to_save": FieldRule("semantic", "fully trained modules"),
-    "monteclora_config": FieldRule("semantic", "Monte Carlo LoRA"),
-    "target_parameters": FieldRule("semantic", "parameters targeted by name"),
-    "trainable_token_indices": FieldRule("semantic", "trainable token rows"),
-    "use_bdlora": FieldRule("semantic", "block-diagonal LoRA"),
-    "use_dora": FieldRule("semantic", "DoRA"),
-    "use_qalora": FieldRule("semantic", "QA-LoRA"),
-    "velora_config": FieldRule("semantic", "VeLoRA"),
-    "auto_mapping": _PROVENANCE,
-    "base_model_name_or_path": _PROVENANCE,
-    "eva_config": _PROVENANCE,
-    "lora_dropout": _PROVENANCE,
-    "peft_version": _PROVENANCE,
-    "revision": _PROVENANCE,
-    "task_type": _PROVENANCE,
-    "inference_mode": _IGNORABLE,
-    "megatron_core": _IGNORABLE,
-    "qalora_group_size": _IGNORABLE,
-    "runtime_config": _IGNORABLE,
-}
 
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """What decides the function: which modules, at which rank and scale."""
+    """What decides the function: which modules, at which rank and scale, and which parts beside the factors.
 
+    Attributes:
+        rank, alpha, rule: of modules no pattern speaks of; AdaLoRA's rank is the initial one.
+        triplets: AdaLoRA's rank per module after allocation.
+        eras: the pattern rules the config may have been written for.
+        extras: roles every factor of a Linear layer must have beside a and b.
+        group: input features QA-LoRA pools into one; 1 elsewhere.
+        saved: names of fully trained modules.
+        parameters: names of stacked parameters adapted as a whole.
+        tokens: trained rows by name of their table; the empty name is the input embedding.
+        invocation: the tokens that switch an activated LoRA on.
+    """
+
+    method: Method
     rank: int
     alpha: float
     rule: ScaleRule
     rank_patterns: tuple[ModulePattern, ...]
     alpha_patterns: tuple[ModulePattern, ...]
+    eras: tuple[Era, ...]
+    triplets: dict[str, int]
     target: Matcher
     exclude: Matcher
     layers: frozenset[int]
     layer_patterns: tuple[re.Pattern[str], ...]
+    initializer: Initializer
+    dora: bool
+    kasa: bool
+    lora_bias: bool
+    bias: Bias
+    group: int
+    saved: tuple[str, ...]
+    parameters: tuple[str, ...]
+    tokens: dict[str, tuple[int, ...]]
+    invocation: tuple[int, ...]
+
+    @property
+    def extras(self) -> frozenset[str]:
+        """Roles the flags promise on every factor."""
+        promised = {"magnitude": self.dora, "diag": self.kasa, "bias": self.lora_bias, "E": self.method == "ADALORA"}
+        return frozenset(role for role, there in promised.items() if there)
 
 
 def read_settings(document: JsonObject) -> LoraSettings:
@@ -113,74 +83,77 @@ def read_settings(document: JsonObject) -> LoraSettings:
             `PATTERN_INVALID`, all at once.
     """
     fields = Fields(document, CONFIG)
-    if fields.text("peft_type") not in {"LORA", ""}:
-        hint = "Only LoRA and rank-stabilised LoRA are read; convert the adapter to one of them."
-        fields.refuse("METHOD_UNSUPPORTED", "peft_type", "LORA", document["peft_type"], hint)
+    method = fields.text("peft_type")
+    if method not in {"LORA", "ADALORA", ""}:
+        refuse_method(fields, method)
         refuse_all(fields.problems)
-    _refuse_features(fields)
-    rank = fields.integer("r")
-    _check_rank(fields, "r", rank)
-    settings = LoraSettings(
-        rank=rank,
-        alpha=fields.number("lora_alpha"),
-        rule="alpha_over_sqrt_r" if fields.boolean("use_rslora", False) else "alpha_over_r",
-        rank_patterns=_patterns(fields, "rank_pattern"),
-        alpha_patterns=_patterns(fields, "alpha_pattern"),
-        target=_matcher(fields, "target_modules"),
-        exclude=_matcher(fields, "exclude_modules"),
-        layers=_layers(fields),
-        layer_patterns=_layer_patterns(fields),
-    )
-    if document.get("target_modules") is None:
-        fields.refuse("CONFIG_FIELD_MISSING", "target_modules", "module names or a pattern", "no such field")
+    refuse_features(fields)
+    settings = _settings(fields, "ADALORA" if method == "ADALORA" else "LORA")
     _refuse_conflicts(fields, settings)
     refuse_all(fields.problems)
     return settings
 
 
-def provenance(document: JsonObject) -> dict[str, Note]:
-    """What the config says that is not identity, in the values a statement can hold."""
-    kept = [key for key, rule in FIELDS.items() if rule.kind == "provenance"]
-    kept += ["init_lora_weights", "target_modules"]
-    return {key: _note(document[key]) for key in sorted(kept) if document.get(key) is not None}
-
-
-def _note(value: JsonValue) -> Note:
-    if isinstance(value, list):
-        return tuple(sorted(str(item) for item in value))
-    return str(value) if isinstance(value, dict) else value
-
-
-def _refuse_features(fields: Fields) -> None:
-    for key, value in fields.document.items():
-        rule = FIELDS.get(key)
-        if rule is None and value:
-            hint = "The field may change the function and is not understood; it cannot be dropped."
-            fields.refuse("CONFIG_FIELD_UNKNOWN", key, "a field of LoraConfig", value, hint)
-        elif rule is not None and rule.feature and value and not _is_one_of(value, rule.neutral):
-            hint = f"An adapter with {rule.feature} is not read yet; convert it to a plain LoRA first."
-            fields.refuse("FEATURE_UNSUPPORTED", key, f"no {rule.feature}", value, hint)
-
-
-def _is_one_of(value: JsonValue, allowed: tuple[JsonValue, ...]) -> bool:
-    # 1 == True in Python; a config that says 1 has not said true.
-    return any(type(value) is type(item) and value == item for item in allowed)
+def _settings(fields: Fields, method: Method) -> LoraSettings:
+    adaptive = method == "ADALORA"
+    rank = fields.integer("init_r", 12) if adaptive else fields.integer("r")
+    _check_rank(fields, "init_r" if adaptive else "r", rank)
+    ranks = () if adaptive else _patterns(fields, "rank_pattern")
+    alphas = _patterns(fields, "alpha_pattern")
+    version = fields.text("peft_version", "")
+    return LoraSettings(
+        method=method,
+        rank=rank,
+        alpha=fields.number("lora_alpha"),
+        rule="alpha_over_sqrt_r" if fields.boolean("use_rslora", False) and not adaptive else "alpha_over_r",
+        rank_patterns=ranks,
+        alpha_patterns=alphas,
+        eras=eras_of(version, (pattern.key for pattern in (*ranks, *alphas))),
+        triplets=_triplets(fields) if adaptive else {},
+        target=_matcher(fields, "target_modules"),
+        exclude=_matcher(fields, "exclude_modules"),
+        layers=_layers(fields),
+        layer_patterns=_layer_patterns(fields),
+        initializer=read_initializer(fields, fields.document.get("init_lora_weights")),
+        dora=fields.boolean("use_dora", False),
+        kasa=bool(fields.table("kasa_config")),
+        lora_bias=fields.boolean("lora_bias", False),
+        bias=_bias(fields),
+        group=fields.integer("qalora_group_size", 16) if fields.boolean("use_qalora", False) else 1,
+        saved=_names(fields, "modules_to_save"),
+        parameters=_names(fields, "target_parameters"),
+        tokens=_tokens(fields),
+        invocation=_integers(fields, "alora_invocation_tokens", fields.document.get("alora_invocation_tokens")),
+    )
 
 
 def _patterns(fields: Fields, key: str) -> tuple[ModulePattern, ...]:
     found = []
     values = Fields(fields.table(key), CONFIG, key)
-    for name in sorted(values.document):
+    for name in values.document:
         value = float(values.integer(name)) if key == "rank_pattern" else values.number(name)
         if key == "rank_pattern":
             _check_rank(values, name, int(value))
-        regex = compile_modules(name)
-        if regex is None:
+        pattern = module_pattern(name, value)
+        if pattern is None:
             fields.refuse("PATTERN_INVALID", key, "a simple regular expression", name, _PATTERN_HINT)
         else:
-            found.append(ModulePattern(name, regex, value))
+            found.append(pattern)
     fields.problems += values.problems
     return tuple(found)
+
+
+def _triplets(fields: Fields) -> dict[str, int]:
+    """AdaLoRA's allocation: per module one flag a triplet, or their number."""
+    found = {}
+    for name, value in fields.table("rank_pattern").items():
+        if isinstance(value, list) and all(isinstance(item, bool) for item in value):
+            found[name.rpartition(".lora_E")[0] or name] = sum(item is True for item in value)
+        elif type(value) is int and value >= 0:
+            found[name.rpartition(".lora_E")[0] or name] = value
+        else:
+            fields.refuse("CONFIG_FIELD_TYPE", "rank_pattern", "true or false for each triplet", value)
+    return found
 
 
 def _matcher(fields: Fields, key: str) -> Matcher:
@@ -198,10 +171,7 @@ def _matcher(fields: Fields, key: str) -> Matcher:
 def _layers(fields: Fields) -> frozenset[int]:
     value = fields.document.get("layers_to_transform")
     items = value if isinstance(value, list) else [] if value is None else [value]
-    layers = frozenset(item for item in items if type(item) is int)
-    if any(type(item) is not int for item in items):
-        fields.refuse("CONFIG_FIELD_TYPE", "layers_to_transform", "layer numbers", value)
-    return layers
+    return frozenset(_integers(fields, "layers_to_transform", list[JsonValue](items)))
 
 
 def _layer_patterns(fields: Fields) -> tuple[re.Pattern[str], ...]:
@@ -216,13 +186,46 @@ def _layer_patterns(fields: Fields) -> tuple[re.Pattern[str], ...]:
     return tuple(found)
 
 
+def _bias(fields: Fields) -> Bias:
+    value = fields.text("bias", "none")
+    if value not in ("all", "lora_only", "none"):
+        fields.refuse("CONFIG_FIELD_VALUE", "bias", "none, all or lora_only", value)
+    return "all" if value == "all" else "lora_only" if value == "lora_only" else "none"
+
+
+def _names(fields: Fields, key: str) -> tuple[str, ...]:
+    value = fields.texts(key)
+    if isinstance(value, str) and value:
+        fields.refuse("CONFIG_FIELD_TYPE", key, "a list of names", value)
+    return tuple(name for name in value if name) if isinstance(value, tuple) else ()
+
+
+def _tokens(fields: Fields) -> dict[str, tuple[int, ...]]:
+    value = fields.document.get("trainable_token_indices")
+    if isinstance(value, dict):
+        return {name: _integers(fields, "trainable_token_indices", rows) for name, rows in value.items()}
+    return {"": _integers(fields, "trainable_token_indices", value)} if value else {}
+
+
+def _integers(fields: Fields, key: str, value: JsonValue) -> tuple[int, ...]:
+    items = [] if value is None else value
+    numbers = tuple(item for item in items if type(item) is int and item >= 0) if isinstance(items, list) else None
+    if numbers is None or not isinstance(items, list) or len(numbers) != len(items):
+        fields.refuse("CONFIG_FIELD_TYPE", key, "whole numbers", value)
+    return numbers or ()
+
+
 def _refuse_conflicts(fields: Fields, settings: LoraSettings) -> None:
     by_layer = fields.document.get("layers_to_transform") is not None
     by_pattern = isinstance(fields.document.get("target_modules"), str)
+    if fields.document.get("target_modules") is None and not settings.parameters:
+        fields.refuse("CONFIG_FIELD_MISSING", "target_modules", "module names or a pattern", "no such field")
     if by_pattern and (by_layer or settings.layer_patterns):
         fields.refuse("CONFIG_FIELD_CONFLICT", "layers_to_transform", "a list of target_modules", "a pattern")
     elif settings.layer_patterns and not by_layer:
         fields.refuse("CONFIG_FIELD_CONFLICT", "layers_pattern", "layers_to_transform beside it", "no such field")
+    if settings.method == "ADALORA" and (settings.dora or settings.initializer.payload == "native"):
+        fields.refuse("CONFIG_FIELD_CONFLICT", "use_dora", "AdaLoRA by itself", "another variant beside it")
 
 
 def _check_rank(fields: Fields, key: str, rank: int) -> None:

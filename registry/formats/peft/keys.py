@@ -1,114 +1,160 @@
 """PEFT's tensor names: ``base_model.model.<module>.lora_A[.<slot>].weight`` becomes a module and a role.
 
-The slot name is how one process called the adapter; it is no identity, but one file holds one slot. A prefix that a
-wrapping model adds is removed by a named rule only, and only when it fits every key.
+The slot name is how one process called the adapter; it is no identity, but one file holds one slot. Wrappers nested on
+one module (`.base_layer.`) are its depth: PEFT stacks them where several parameters of one module are adapted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, NamedTuple
 
-from registry.formats.base.naming import MODEL_TYPES
 from registry.formats.report import problem, shown
-from schemas.base import BaseManifest
 from schemas.errors import Problem
 
 ROOT: Final = "base_model.model."
 WEIGHTS: Final = "adapter_model.safetensors"
-Role = Literal["lora_A", "lora_B"]
-
-_FACTOR: Final = re.compile(r"(?P<module>.+)\.(?P<role>lora_[AB])(?:\.(?P<slot>[^.]+))?\.weight")
+_SLOT: Final = r"(?:\.(?P<slot>[^.]+))?"
+_FORMS: Final = tuple(
+    (role, re.compile(rf"(?P<module>.+)\.{form}"))
+    for role, form in (
+        ("a", rf"lora_A{_SLOT}\.weight"),
+        ("b", rf"lora_B{_SLOT}\.weight"),
+        ("bias", rf"lora_B{_SLOT}\.bias"),
+        ("a", rf"lora_embedding_A{_SLOT}"),
+        ("b", rf"lora_embedding_B{_SLOT}"),
+        # Refactored from a parameter into a layer; the name of the file stayed without `.weight`, mostly.
+        ("magnitude", r"lora_magnitude_vector(?:\.(?P<slot>(?!weight$)[^.]+))?(?:\.weight)?"),
+        ("diag", rf"lora_diag{_SLOT}"),
+        ("tokens", rf"token_adapter\.trainable_tokens_delta{_SLOT}"),
+    )
+)
+_BARE_FORMS: Final = tuple(
+    (role, re.compile(rf"(?P<module>.+)\.{form}"))
+    for role, form in (
+        ("a", rf"lora_A{_SLOT}"),
+        ("b", rf"lora_B{_SLOT}"),
+        ("E", rf"lora_E{_SLOT}"),
+        ("ranknum", rf"ranknum{_SLOT}"),
+    )
+)
+"""AdaLoRA keeps parameters, not layers."""
+_SAVED: Final = re.compile(r"(?P<module>.+)\.modules_to_save(?:\.(?P<slot>[^.]+))?\.(?P<rest>[^.]+)")
 _FEATURES: Final = (
-    (re.compile(r"\.lora_magnitude_vector\b"), "DoRA"),
-    (re.compile(r"\.lora_embedding_[AB]\b"), "LoRA on an embedding"),
-    (re.compile(r"\.lora_B(?:\.[^.]+)?\.bias$"), "a bias in lora_B"),
-    (re.compile(r"\.lora_E\b|\.ranknum\b"), "AdaLoRA"),
-    (re.compile(r"\.lora_diag\b"), "KaSA"),
-    (re.compile(r"\.lora_[AB]\d|\.lora_route\b"), "routed experts"),
-    (re.compile(r"\.hada_|\.lokr_|\.vera_lambda_|\.oft_"), "another PEFT method"),
-    (re.compile(r"\.modules_to_save\.|\.original_module\."), "fully trained modules"),
-    (re.compile(r"\.token_adapter\.|\.trainable_tokens_"), "trainable token rows"),
-    (re.compile(r"\.base_layer\."), "base weights"),
-    (re.compile(r"(?:^|\.)(?:classifier|score|lm_head|pooler)(?:\.[^.]+)*\.(?:weight|bias)$"), "a trained head"),
+    (re.compile(r"\.lora_E\b|\.ranknum\b"), "AdaLoRA triplets"),
+    (re.compile(r"\.lora_[AB]\d|\.lora_route\b|\.loranew_"), "routed or sequential experts"),
+    (re.compile(r"\.hada_|\.lokr_|\.vera_lambda_|\.oft_|\.ia3_|\.lora_monteclora|\.lora_arrow"), "another method"),
+    (re.compile(r"\.original_module\."), "a copy of a module before training"),
+    (re.compile(r"\.trainable_tokens_original"), "a copy of token rows before training"),
 )
 
 
-@dataclass(frozen=True)
-class Wrapper:
-    """How module names in the file become the base's: drop `prefix` (empty: they are the same)."""
+class Site(NamedTuple):
+    """A module of the file, and how many wrappers lie outside the one that holds the tensors."""
 
-    rule: str
-    prefix: str
-
-    def base_name(self, module: str) -> str:
-        """The base's name of a module of the adapter."""
-        return module.removeprefix(self.prefix)
-
-    def adapter_name(self, module: str) -> str:
-        """The adapter's name of a module of the base."""
-        return self.prefix + module
+    module: str
+    depth: int = 0
 
 
 @dataclass(frozen=True)
-class FactorKeys:
-    """Tensor names by module and role, the slot they were saved under (null: none), and what was wrong."""
+class Keys:
+    """Tensor names by site and role; whole tensors and token rows by the name of the base's; the slot (null: none)."""
 
-    pairs: Mapping[str, Mapping[Role, str]]
+    factors: Mapping[Site, Mapping[str, str]]
+    whole: Mapping[str, str]
+    tokens: Mapping[str, str]
     slot: str | None
     problems: tuple[Problem, ...]
 
 
-def read_keys(names: Iterable[str]) -> FactorKeys:
-    """Sort tensor names into pairs.
+def read_keys(names: Iterable[str], *, bare: bool = False) -> Keys:
+    """Sort tensor names into factors and parts.
+
+    Args:
+        names: of the file.
+        bare: whether factors are stored as AdaLoRA does.
 
     Problems: `KEY_UNKNOWN`, `KEY_UNSUPPORTED` (with the feature), `SLOTS_MIXED`, `FACTOR_UNPAIRED`.
     """
-    pairs: dict[str, dict[Role, str]] = {}
-    problems: list[Problem] = []
-    slots: set[str | None] = set()
+    table = _Table(bare)
     for name in sorted(names):
-        match = _FACTOR.fullmatch(name.removeprefix(ROOT)) if name.startswith(ROOT) else None
-        if match is None:
-            problems.append(_unknown(name))
-            continue
-        slots.add(match["slot"])
-        role: Role = "lora_A" if match["role"] == "lora_A" else "lora_B"
-        pairs.setdefault(match["module"], {})[role] = name
-    if len(slots) > 1:
-        hint = "Save each adapter into a directory of its own."
-        problems.append(problem("SLOTS_MIXED", (WEIGHTS,), "one adapter slot", shown(sorted(map(str, slots))), hint))
-    problems += [_unpaired(module, roles) for module, roles in pairs.items() if len(roles) < 2]
-    return FactorKeys(pairs, next(iter(slots), None), tuple(problems))
+        table.add(name)
+    return table.keys()
 
 
-def find_wrapper(modules: Collection[str], base: BaseManifest, base_modules: Collection[str]) -> Wrapper:
-    """The named rule under which the adapter's module names are the base's.
+class _Table:
+    """Names sorted so far."""
 
-    A head model keeps the bare model under a prefix (`bert.`, `model.`). The rule applies when the adapter has it on
-    every module and the base on none.
-    """
-    prefix = MODEL_TYPES[base.architecture.model_type].prefix
-    on_all = bool(modules) and all(module.startswith(prefix) for module in modules)
-    if on_all and not any(module.startswith(prefix) for module in base_modules):
-        return Wrapper(f"remove_{prefix.removesuffix('.')}_prefix", prefix)
-    return Wrapper("none", "")
+    def __init__(self, bare: bool) -> None:
+        self._forms = (*_FORMS, *_BARE_FORMS) if bare else _FORMS
+        self._factors: dict[Site, dict[str, str]] = {}
+        self._whole: dict[str, str] = {}
+        self._tokens: dict[str, str] = {}
+        self._slots: set[str | None] = set()
+        self._problems: list[Problem] = []
+
+    def add(self, name: str) -> None:
+        inside = name.removeprefix(ROOT)
+        if inside == name:
+            self._problems.append(_unknown(name))
+            return
+        for role, form in self._forms:
+            match = form.fullmatch(inside)
+            if match is not None:
+                self._put(role, match["module"], match["slot"], name)
+                return
+        self._add_whole(inside, name)
+
+    def _put(self, role: str, module: str, slot: str | None, name: str) -> None:
+        self._slots.add(slot)
+        roles = self._tokens if role == "tokens" else self._factors.setdefault(_site(module), {})
+        key = module if role == "tokens" else role
+        if key in roles and len(self._slots) == 1:
+            self._problems.append(_unknown(name))
+        roles[key] = name
+
+    def _add_whole(self, inside: str, name: str) -> None:
+        """A tensor that is no factor replaces one of the base, where the config says that it may."""
+        feature = next((feature for pattern, feature in _FEATURES if pattern.search(name)), None)
+        if feature is not None:
+            hint = f"This holds {feature}, which is not read; save a plain LoRA without it."
+            expected = "the tensors of one LoRA adapter"
+            self._problems.append(problem("KEY_UNSUPPORTED", (WEIGHTS, name), expected, feature, hint))
+        elif ".lora_" in name or name.startswith(f"{ROOT}lora_"):
+            self._problems.append(_unknown(name))
+        else:
+            saved = _SAVED.fullmatch(inside)
+            plain = inside if saved is None else f"{saved['module']}.{saved['rest']}"
+            self._whole[plain.replace(".base_layer.", ".")] = name
+
+    def keys(self) -> Keys:
+        problems = list(self._problems)
+        if len(self._slots) > 1:
+            hint = "Save each adapter into a directory of its own."
+            observed = shown(sorted(map(str, self._slots)))
+            problems.append(problem("SLOTS_MIXED", (WEIGHTS,), "one adapter slot", observed, hint))
+        problems += [_unpaired(site, roles) for site, roles in self._factors.items() if not {"a", "b"} <= roles.keys()]
+        return Keys(self._factors, self._whole, self._tokens, next(iter(self._slots), None), tuple(problems))
+
+
+def _site(module: str) -> Site:
+    outer = module
+    while outer.endswith(".base_layer"):
+        outer = outer.removesuffix(".base_layer")
+    return Site(outer, (len(module) - len(outer)) // len(".base_layer"))
 
 
 def _unknown(name: str) -> Problem:
-    for pattern, feature in _FEATURES:
-        if pattern.search(name):
-            hint = f"{feature} is not read yet; save a plain LoRA without it."
-            return problem("KEY_UNSUPPORTED", (WEIGHTS, name), "lora_A and lora_B weights", feature, hint)
     expected = f"{ROOT}<module>.lora_A.weight or lora_B.weight"
     hint = "Save the adapter with PEFT's save_pretrained; a tensor that is not understood cannot be dropped."
     return problem("KEY_UNKNOWN", (WEIGHTS, name), expected, shown(name), hint)
 
 
-def _unpaired(module: str, roles: Mapping[Role, str]) -> Problem:
+def _unpaired(site: Site, roles: Mapping[str, str]) -> Problem:
     there = next(iter(roles))
-    missing = "lora_B" if there == "lora_A" else "lora_A"
+    missing = " and ".join(f"lora_{side.upper()}" for side in ("a", "b") if side not in roles)
     hint = "The file is incomplete: save the adapter again."
-    return problem("FACTOR_UNPAIRED", (WEIGHTS, roles[there]), f"{missing} of {shown(module)}", "only " + there, hint)
+    path = (WEIGHTS, roles[there])
+    return problem("FACTOR_UNPAIRED", path, f"{missing} of {shown(site.module)}", f"only {there}", hint)

@@ -1,14 +1,18 @@
 """PEFT's matching rules for module names, exactly: targets, excludes, layers, rank and alpha patterns.
 
+Three rules for patterns were in use. Before 0.14 the first key that fits, of rank and alpha patterns together, gave
+both values; in 0.14 each had its own first key; both wanted a dot in front of the key. Since 0.15 the key may stand at
+the start, and is one group.
+
 Expressions come from outside and Python's `re` has no time limit, so those that can easily run away are not compiled.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 LONGEST_PATTERN: Final = 4096
 MOST_REPEATS: Final = 5
@@ -17,15 +21,21 @@ MOST_ALTERNATIVES: Final = 64
 _BACK_REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.", re.DOTALL)
 _QUANTIFIER: Final = re.compile(r"(?<!\()(?:[*+?]|\{\d*,?\d*\})[?+]?")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 _FIRST_NUMBER: Final = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
+
+
+Era = Literal["joint", "dotted", "grouped"]
+"""The pattern rule of PEFT before 0.14, of 0.14, and since 0.15."""
 
 
 @dataclass(frozen=True)
 class ModulePattern:
-    """A key of `rank_pattern` or `alpha_pattern` with its value."""
+    """A key of `rank_pattern` or `alpha_pattern` with its value; `regex` as since 0.15, `dotted` as before."""
 
     key: str
     regex: re.Pattern[str]
+    dotted: re.Pattern[str]
     value: float
 
 
@@ -53,9 +63,48 @@ def compile_regex(text: str) -> re.Pattern[str] | None:
     return None if len(text) > LONGEST_PATTERN or _runs_away(text, MOST_REPEATS) else _compiled(text)
 
 
-def compile_modules(key: str) -> re.Pattern[str] | None:
-    """What PEFT builds around a pattern key (`get_pattern_key`): any dotted prefix, the key, the end."""
-    return _wrapped(key, rf"(.*\.)?({key})$")
+def module_pattern(key: str, value: float) -> ModulePattern | None:
+    """What PEFT builds around a pattern key (`get_pattern_key`), or null where it is no safe expression."""
+    regex, dotted = _wrapped(key, rf"(.*\.)?({key})$"), _wrapped(key, rf".*\.{key}$")
+    return None if regex is None or dotted is None else ModulePattern(key, regex, dotted, value)
+
+
+def eras_of(version: str | None, keys: Iterable[str]) -> tuple[Era, ...]:
+    """The rules a config may have been written for: one where the version or an anchored key tells, else all.
+
+    An anchored key (`^…`) could match nothing before 0.15, so whoever wrote one had the newer rule.
+    """
+    number = _VERSION.match(version or "")
+    if any(key.startswith("^") for key in keys):
+        return ("grouped",)
+    if number is None:
+        return ("grouped", "dotted", "joint")
+    release = int(number[1]), int(number[2])
+    return ("joint",) if release < (0, 14) else ("dotted",) if release < (0, 15) else ("grouped",)
+
+
+def values_for(
+    ranks: Sequence[ModulePattern], alphas: Sequence[ModulePattern], module: str, era: Era
+) -> tuple[float | None, float | None]:
+    """Rank and alpha that patterns give a module under one rule; null where none speaks of it."""
+    if era == "joint":
+        key = _first_key((*ranks, *alphas), module, era)
+        keys = (key, key)
+    else:
+        keys = (_first_key(ranks, module, era), _first_key(alphas, module, era))
+    rank, alpha = (
+        next((pattern.value for pattern in side if pattern.key == key), None)
+        for side, key in zip((ranks, alphas), keys, strict=True)
+    )
+    return rank, alpha
+
+
+def _first_key(patterns: Iterable[ModulePattern], module: str, era: Era) -> str:
+    """The first key that fits, else the module's own name, as PEFT looks values up."""
+    for pattern in patterns:
+        if (pattern.regex if era == "grouped" else pattern.dotted).match(module):
+            return pattern.key
+    return module
 
 
 def matching(patterns: Iterable[ModulePattern], module: str) -> tuple[ModulePattern, ...]:

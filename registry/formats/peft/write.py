@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from registry.errors import RefusedError
-from registry.formats.peft.config import CONFIG
+from registry.formats.peft.fields import CONFIG
 from registry.formats.peft.keys import ROOT, WEIGHTS
 from registry.formats.report import problem
 from registry.formats.safetensors_write import ReadTensor, write_safetensors

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from peft import LoraConfig
 from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
 
-from registry.formats.peft.config import read_settings
-from registry.formats.peft.targets import overlap_problems, rank_of, scale_of, targeted
+from registry.formats.peft.config import LoraSettings, read_settings
+from registry.formats.peft.targets import rank_and_scale, targeted
+from schemas.errors import Problem
 
 NAMES = [
     f"{prefix}{layers}.{n}.{leaf}"
@@ -29,8 +32,12 @@ KEYS = st.sampled_from(
 
 
 def config(**fields: object) -> dict[str, Any]:
-    plain = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["query"]}
+    plain = {"peft_type": "LORA", "peft_version": "0.21.2", "r": 8, "lora_alpha": 16, "target_modules": ["query"]}
     return plain | fields
+
+
+def problems_of(settings: LoraSettings, module: str) -> list[Problem]:
+    return rank_and_scale(settings, module, 0)[2]
 
 
 @given(
@@ -49,7 +56,7 @@ def test_targets_are_those_of_peft(targets: Any, excluded: Any, layers: Any, pat
     settings, theirs = read_settings(config(**fields)), LoraConfig(**fields)
     for name in NAMES:
         expected = bool(check_target_module_exists(theirs, name))
-        assert targeted(settings, name, linear=True, output=False) == expected, name
+        assert targeted(settings, name, "linear", output=False) == expected, name
 
 
 @given(st.dictionaries(KEYS, st.integers(1, 64), max_size=4), st.dictionaries(KEYS, st.integers(1, 64), max_size=4))
@@ -62,29 +69,69 @@ def test_rank_and_scale_are_those_of_peft_unless_patterns_overlap(
         theirs = {order.get(get_pattern_key(order.keys(), name), 8) for order in orders}
         alpha_orders = [dict(sorted(alphas.items())), dict(sorted(alphas.items(), reverse=True))]
         their_alphas = {order.get(get_pattern_key(order.keys(), name), 16) for order in alpha_orders}
-        found = {problem.path[1] for problem in overlap_problems(settings, [name])}
+        ours, scale, problems = rank_and_scale(settings, name, 0)
+        found = {problem.path[1] for problem in problems}
         if "rank_pattern" not in found:
-            assert theirs == {rank_of(settings, name)}
+            assert theirs == {ours}
         if not found:
             (alpha,), (rank,) = their_alphas, theirs
-            assert scale_of(settings, name).value == alpha / rank
+            assert scale.value == alpha / rank
+
+
+def older_key(keys: Iterable[str], module: str) -> str:
+    """`get_pattern_key` of PEFT 0.14, and the rule of the releases before it."""
+    return next(filter(lambda key: re.match(rf".*\.{key}$", module), keys), module)
+
+
+@given(st.dictionaries(KEYS, st.integers(1, 64), max_size=4), st.dictionaries(KEYS, st.integers(1, 64), max_size=4))
+def test_the_version_decides_between_the_pattern_rules(ranks: dict[str, int], alphas: dict[str, int]) -> None:
+    if any(key.startswith("^") for key in (*ranks, *alphas)):
+        return
+    for version, keys in (
+        ("0.14.0", lambda name: (older_key(ranks, name), older_key(alphas, name))),
+        ("0.13.2", lambda name: (older_key([*ranks, *alphas], name),) * 2),
+    ):
+        settings = read_settings(config(rank_pattern=ranks, alpha_pattern=alphas, peft_version=version))
+        for name in NAMES:
+            rank_key, alpha_key = keys(name)
+            rank, scale, _ = rank_and_scale(settings, name, 0)
+            assert (rank, scale.alpha) == (ranks.get(rank_key, 8), alphas.get(alpha_key, 16))
+
+
+def test_without_a_version_a_config_that_means_two_things_is_refused() -> None:
+    name = "bert.layer.0.attention.self.query"
+    patterns = {"rank_pattern": {"query": 4}, "alpha_pattern": {"self.query": 32}}
+    settings = read_settings(config(peft_version=None, **patterns))
+    assert [problem.code for problem in rank_and_scale(settings, name, 4)[2]] == ["PATTERN_AMBIGUOUS"]
+    for version, alpha in (("0.13.0", 16), ("0.14.0", 32), ("0.20.1.dev0", 32)):
+        told = read_settings(config(peft_version=version, **patterns))
+        assert (rank_and_scale(told, name, 4)[1].alpha, rank_and_scale(told, name, 4)[2]) == (alpha, [])
+
+
+def test_without_a_version_the_rank_of_the_tensors_tells_the_rule() -> None:
+    settings = read_settings(config(peft_version=None, rank_pattern={"layer.0.query": 4}))
+    for rank in (4, 8):
+        assert rank_and_scale(settings, "layer.0.query", rank)[::2] == (4, [])
+    rooted = read_settings(config(peft_version=None, rank_pattern={"lay.*query": 4}))
+    for rank in (4, 8):
+        assert rank_and_scale(rooted, "layer.0.query", rank)[::2] == (rank, [])
 
 
 def test_overlap_is_refused_only_for_different_values() -> None:
     overlapping = read_settings(config(rank_pattern={"query": 4, r"layer\.0\..*": 2}))
     agreeing = read_settings(config(rank_pattern={"query": 4, r"layer\.0\..*query": 4}))
     name = "layer.0.attention.self.query"
-    problem = overlap_problems(overlapping, [name])[0]
+    problem = problems_of(overlapping, name)[0]
     assert (problem.code, problem.path) == ("PATTERN_OVERLAP", ("adapter_config.json", "rank_pattern", name))
-    assert overlap_problems(agreeing, [name]) == []
+    assert problems_of(agreeing, name) == []
 
 
 def test_all_linear_leaves_out_embeddings_and_the_output() -> None:
     settings = read_settings(config(target_modules="All-Linear", exclude_modules=["dense"]))
-    assert targeted(settings, "a.query", linear=True, output=False)
-    assert not targeted(settings, "a.dense", linear=True, output=False)
-    assert not targeted(settings, "lm_head", linear=True, output=True)
-    assert not targeted(settings, "embed_tokens", linear=False, output=False)
+    assert targeted(settings, "a.query", "linear", output=False)
+    assert not targeted(settings, "a.dense", "linear", output=False)
+    assert not targeted(settings, "lm_head", "linear", output=True)
+    assert not targeted(settings, "embed_tokens", "embedding", output=False)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +139,4 @@ def test_all_linear_leaves_out_embeddings_and_the_output() -> None:
 )
 def test_expressions_of_other_trainers_are_accepted(expression: str) -> None:
     settings = read_settings(config(target_modules=expression))
-    assert targeted(settings, "model.layers.0.self_attn.q_proj", linear=True, output=False)
+    assert targeted(settings, "model.layers.0.self_attn.q_proj", "linear", output=False)

@@ -1,0 +1,140 @@
+"""PEFT's save_pretrained: adapter_config.json and adapter_model.safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from registry.formats.directory import Directory
+from registry.formats.draft import Draft, Piece
+from registry.formats.made import ROWS_FILE
+from registry.formats.peft.config import LoraSettings, read_settings
+from registry.formats.peft.fields import CONFIG, provenance
+from registry.formats.peft.keys import WEIGHTS, Site, read_keys
+from registry.formats.peft.parts import row_numbers, token_rows, whole_tensors
+from registry.formats.peft.targets import rank_and_scale, targeted
+from registry.formats.report import problem, refuse_all
+from registry.formats.safetensors_file import TensorEntry
+from registry.formats.scan import file_header
+from schemas.errors import Problem
+
+_FLAGS: Final = {"magnitude": "use_dora", "diag": "kasa_config", "bias": "lora_bias", "E": "peft_type"}
+
+
+@dataclass(frozen=True)
+class PeftProducer:
+    """The row of the table of producers."""
+
+    name: str = "peft"
+
+    def recognises(self, directory: Directory) -> bool:
+        """PEFT's config, or its weights without one."""
+        return CONFIG in directory.names or WEIGHTS in directory.names
+
+    def draft(self, directory: Directory, scratch: Path) -> Draft:
+        """The adapter in the common form.
+
+        Raises:
+            RefusedError: what `read_settings` and `read_keys` refuse.
+        """
+        document, config_file = directory.read_object(CONFIG)
+        settings = read_settings(document)
+        entries = {entry.name: entry for entry in file_header(directory, WEIGHTS).tensors}
+        keys = read_keys(entries, bare=settings.method == "ADALORA")
+        refuse_all(keys.problems)
+        family = _family(settings)
+        problems: list[Problem] = []
+        pieces = [_piece(settings, site, keys.factors[site], entries, family, problems) for site in keys.factors]
+        whole, found = whole_tensors(settings, keys, entries)
+        rows, wrong = token_rows(settings, keys, entries, scratch)
+        return Draft(
+            producer=self.name,
+            pieces=tuple(pieces),
+            files=(config_file,),
+            weights=(WEIGHTS,),
+            made=(ROWS_FILE,) if any(entry.file == ROWS_FILE for entry in rows.values()) else (),
+            family=family,
+            initializer="kasa" if settings.kasa else settings.initializer.key,
+            payload="native" if settings.kasa else settings.initializer.payload,
+            replacements=whole | rows,
+            last_rows={f"{name}.weight": max(row, default=-1) for name, row in row_numbers(settings, keys).items()},
+            training=_training(settings),
+            notes=dict(provenance(document)) | {"slot": keys.slot},
+            problems=(*problems, *found, *wrong),
+            targets=partial(targeted, settings),
+        )
+
+
+PEFT: Final = PeftProducer()
+
+
+def _family(settings: LoraSettings) -> str:
+    """The catalogue row: the first that changes the formula, then the initializer, then the scale."""
+    rows = (
+        ("adalora", settings.method == "ADALORA"),
+        ("dora", settings.dora),
+        ("kasa", settings.kasa),
+        ("alora", bool(settings.invocation)),
+        ("qa_lora", settings.group > 1),
+        ("lora_bias", settings.lora_bias),
+        (settings.initializer.key, settings.initializer.payload == "native"),
+        ("rslora", settings.rule == "alpha_over_sqrt_r"),
+    )
+    return next((key for key, there in rows if there), "lora")
+
+
+def _piece(
+    settings: LoraSettings,
+    site: Site,
+    names: Mapping[str, str],
+    entries: Mapping[str, TensorEntry],
+    family: str,
+    problems: list[Problem],
+) -> Piece:
+    tensors = {role: entries[name] for role, name in names.items()}
+    rank, scale, wrong = rank_and_scale(settings, site.module, tensors["a"].shape[0] if tensors["a"].shape else 0)
+    problems += wrong
+    problems += _flag_problems(settings, tensors)
+    return Piece(
+        module=site.module,
+        tensors=tensors,
+        scale=scale,
+        source=family,
+        rank=rank,
+        parameters=tuple(name for name in settings.parameters if _holds(site.module, name)),
+        pooled=settings.group,
+    )
+
+
+def _holds(module: str, parameter: str) -> bool:
+    """Whether a parameter's name, full or an ending, can be of this module."""
+    owner, _, _ = parameter.rpartition(".")
+    return not owner or module == owner or module.endswith(f".{owner}")
+
+
+def _flag_problems(settings: LoraSettings, tensors: Mapping[str, TensorEntry]) -> list[Problem]:
+    """`EXTRA_MISSING` and `EXTRA_UNDECLARED`: what a flag promises is there on every factor, and nothing else is."""
+    there = tensors.keys() - {"a", "b", "ranknum"}
+    place = tensors["a"].place
+    missing = [_extra("EXTRA_MISSING", place, role, "none") for role in sorted(settings.extras - there)]
+    undeclared = sorted(there - settings.extras)
+    return missing + [_extra("EXTRA_UNDECLARED", tensors[role].place, role, "one") for role in undeclared]
+
+
+def _extra(code: str, place: tuple[str | int, ...], role: str, observed: str) -> Problem:
+    wanted = "a" if code == "EXTRA_MISSING" else "no"
+    hint = "Restore config and tensors of one save: the flag and the tensors say different things."
+    return problem(code, place, f"{wanted} {role} tensor, as {_FLAGS[role]} says", f"{observed} in the file", hint)
+
+
+def _training(settings: LoraSettings) -> dict[str, str]:
+    """What the method's contract names beside tensors: the tokens that switch an activated LoRA on, a pooling width."""
+    training = {}
+    if settings.invocation:
+        training["invocation_tokens"] = ",".join(map(str, settings.invocation))
+    if settings.group > 1:
+        training["group_size"] = str(settings.group)
+    return training

@@ -1,0 +1,156 @@
+"""Read an adapter directory: whoever wrote it, the same checks against the base and the same manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from registry.formats.directory import PICKLE_SUFFIXES, TENSOR_SUFFIXES, Directory, open_directory, pickle_problem
+from registry.formats.draft import Draft, Piece
+from registry.formats.factors import value_problems
+from registry.formats.match import Match, Placed, matched
+from registry.formats.producers import find_producer
+from registry.formats.readings import AdapterReading, FileReading, Note, Progress
+from registry.formats.report import located, problem, refuse_all, shown
+from registry.formats.safetensors_file import TensorEntry
+from registry.formats.scan import ScannedFile, ScannedTensor, scan_file
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, sorted_factors
+from schemas.base import BaseManifest
+from schemas.errors import Problem
+
+KEPT: Final = (
+    "README.md", "added_tokens.json", "chat_template.jinja", "merges.txt", "special_tokens_map.json", "tokenizer.json",
+    "tokenizer_config.json", "trainer_state.json", "vocab.json", "vocab.txt",
+)  # fmt: skip
+"""Files producers put beside an adapter: kept as packaging. Others are left alone unless they hold tensors."""
+
+
+def read_adapter(
+    directory: Path, base: BaseManifest, *, scratch: Path | None = None, progress: Progress | None = None
+) -> AdapterReading:
+    """Read an adapter directory of any known producer.
+
+    Headers, config and base are checked against each other before any tensor is read. Any pickle, and any tensor file
+    that is not the adapter's, is refused.
+
+    Args:
+        directory: as its producer wrote it.
+        base: what it was trained on.
+        scratch: an empty folder for tensors whose packing is not ours; `AdapterReading.made` leads there. Without one
+            they are written, read and thrown away.
+        progress: called with the bytes of tensors just read.
+
+    Raises:
+        RefusedError: every rule of this room, as many problems at once as can be seen.
+        UsageProblemError: `DIRECTORY_MISSING`.
+    """
+    checked = open_directory(directory)
+    with ExitStack() as stack:
+        made = scratch or Path(stack.enter_context(TemporaryDirectory(prefix="adapter-")))
+        draft = draft_adapter(checked, made).on(base)
+        found = matched(draft, base)
+        scanned = tuple(scan_tensors(checked, made, draft, progress))
+        with located(*draft.weights[:1]):
+            manifest = _manifest(draft, found, base, {item.entry: item for file in scanned for item in file.tensors})
+    kept = (checked.digest_file(name) for name in KEPT if name in checked.names)
+    files = sorted((*draft.files, *(file.file for file in scanned), *kept), key=_by_path)
+    places = tuple(tensor.location(file.file) for file in scanned for tensor in file.tensors)
+    notes = dict(draft.notes) | _notes(draft, found, scanned)
+    return AdapterReading(manifest, tuple(files), places, notes, {name: made / name for name in draft.made})
+
+
+def draft_adapter(directory: Directory, scratch: Path) -> Draft:
+    """The adapter in the common form, without a base.
+
+    Raises:
+        RefusedError: `PICKLE_REFUSED`, `TENSOR_FILE_UNEXPECTED`, and what the producer's grammar refuses.
+    """
+    refuse_all(pickle_problem(name) for name in sorted(directory.names) if name.endswith(PICKLE_SUFFIXES))
+    draft = find_producer(directory).draft(directory, scratch)
+    others = sorted(name for name in directory.names - {*draft.weights, *draft.beside} if name.endswith(TENSOR_SUFFIXES))
+    refuse_all(_unexpected(name, draft) for name in others)
+    return draft
+
+
+def scan_tensors(directory: Directory, scratch: Path, draft: Draft, progress: Progress | None) -> Iterable[ScannedFile]:
+    """Read every tensor file of a draft, those in the directory first.
+
+    Raises:
+        RefusedError: `NON_FINITE`; `FILE_CHANGED` when a header is no longer the one the draft was made of.
+    """
+    known = {*chain.from_iterable(piece.tensors.values() for piece in draft.pieces), *draft.replacements.values()}
+    rearranged = open_directory(scratch) if draft.made else directory
+    for place, names in ((directory, draft.weights), (rearranged, draft.made)):
+        for name in names:
+            scanned = scan_file(place, name, values=True, progress=progress)
+            entries = {tensor.entry for tensor in scanned.tensors}
+            refuse_all(_changed(entry) for entry in known - entries if entry.file == name)
+            refuse_all(found for tensor in scanned.tensors for found in value_problems(tensor))
+            yield scanned
+
+
+def _manifest(
+    draft: Draft, found: Match, base: BaseManifest, tensors: Mapping[TensorEntry, ScannedTensor]
+) -> AdapterManifest:
+    digest = base.digest
+    replacements = {found.replacements[name]: tensors[entry].ref for name, entry in draft.replacements.items()}
+    return AdapterManifest(
+        base=digest,
+        factors=sorted_factors([_factor(placed, digest, tensors) for placed in found.placed]),
+        family=draft.family,
+        initializer=draft.initializer,
+        payload=draft.payload,
+        full_replacements=tuple(FullReplacement(name=name, value=replacements[name]) for name in sorted(replacements)),
+        training=dict(draft.training),
+    )
+
+
+def _factor(placed: Placed, base: str, tensors: Mapping[TensorEntry, ScannedTensor]) -> FactorManifest:
+    piece = placed.piece
+    refs = {role: tensors[entry].ref for role, entry in piece.tensors.items()}
+    return FactorManifest(
+        base=base,
+        module=placed.module,
+        expert=piece.expert,
+        map_head=piece.map_head,
+        route_side=piece.route_side,
+        a=refs.pop("a"),
+        b=refs.pop("b"),
+        order=placed.order,
+        rank=placed.rank,
+        scale=piece.scale,
+        extra=refs,
+        source=piece.source,
+    )
+
+
+def _notes(draft: Draft, found: Match, scanned: tuple[ScannedFile, ...]) -> dict[str, Note]:
+    zero = {tensor.entry for file in scanned for tensor in file.tensors if tensor.all_zero}
+    idle = all(_is_idle(piece, zero) for piece in draft.pieces)
+    return {
+        "conditions": (*draft.conditions, *(("B_ALL_ZERO",) if idle else ())),
+        "producer": draft.producer,
+        "wrapper_rule": found.naming.wrapper.rule,
+    }
+
+
+def _is_idle(piece: Piece, zero: set[TensorEntry]) -> bool:
+    return piece.tensors["b"] in zero
+
+
+def _unexpected(name: str, draft: Draft) -> Problem:
+    hint = "An adapter is one set of tensors; remove the other tensor file."
+    return problem("TENSOR_FILE_UNEXPECTED", (name,), shown(", ".join(draft.weights)), shown(name), hint)
+
+
+def _changed(entry: TensorEntry) -> Problem:
+    hint = "Wait until nothing writes to the file, then read it again."
+    return problem("FILE_CHANGED", entry.place, "a file that stays as it is while it is read", "another header", hint)
+
+
+def _by_path(file: FileReading) -> str:
+    return file.path
