@@ -7,6 +7,7 @@ from typing import Final
 from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.compute import ComputeContractManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.errors import DigestMismatchError, Problem, RefusedError
@@ -17,6 +18,7 @@ AnyManifest = (
     BaseManifest
     | AdapterManifest
     | CompositionManifest
+    | ComputeContractManifest
     | ConversionManifest
     | AdmissionManifest
     | PublicationManifest
@@ -30,6 +32,7 @@ KINDS: Final[dict[str, type[Manifest]]] = {
         FactorManifest,
         AdapterManifest,
         CompositionManifest,
+        ComputeContractManifest,
         ConversionManifest,
         AdmissionManifest,
         PublicationManifest,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
-from registry.api import bodies, channels, compositions, health, manifests, uploads
+from registry.api import bodies, channels, compositions, health, manifests, states, uploads
 from registry.api.jobs import JobRunner
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.problems import invalid_response, problem_response
@@ -33,6 +33,13 @@ def create_app(context: Context, *, open_reads: bool = False, body_limit: int = 
     app.add_middleware(BodyLimit, limit=body_limit)
     app.add_exception_handler(ProblemError, problem_response)
     app.add_exception_handler(RequestValidationError, invalid_response)
-    for router in (health.router, uploads.router, manifests.router, compositions.router, channels.router):
+    for router in (
+        health.router,
+        uploads.router,
+        manifests.router,
+        compositions.router,
+        channels.router,
+        states.router,
+    ):
         app.include_router(router)
     return app

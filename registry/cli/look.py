@@ -14,7 +14,10 @@ from registry.client import ManifestFilter
 from registry.service.results import Lineage, LineageNode
 from schemas.names import short
 
-KINDS: Final = ("bases", "adapters", "compositions", "conversions", "admissions", "publications", "statements")
+KINDS: Final = (
+    "bases", "adapters", "routers", "continual-states", "compositions", "conversions", "candidates", "admissions",
+    "resolved-routes", "transactions", "evaluations", "compute-contracts", "publications", "statements",
+)  # fmt: skip
 
 
 @click.command()
@@ -41,11 +44,12 @@ def ls(
 ) -> None:
     """List what is registered, newest first.
 
-    KIND is one of bases, adapters, compositions, conversions, admissions, publications, statements.
+    KIND is one of bases, adapters, routers, continual-states, compositions, conversions, candidates, admissions,
+    resolved-routes, transactions, evaluations, compute-contracts, publications, statements.
     """
     with state.registry() as registry:
         wanted = ManifestFilter(
-            kind=kind.removesuffix("s") if kind else None,
+            kind=kind.removesuffix("s").replace("-", "_") if kind else None,
             base=registry.show(base).digest if base else None,
             family=family,
             method=method,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from registry.cli import change, look, operate, oracle, register, retire, stack, tokens
+from registry.cli import change, contracts, declare, look, operate, oracle, register, retire, stack, tokens
 from registry.cli.state import Commands, State
 
 
@@ -31,6 +31,7 @@ for command in (
     *register.COMMANDS,
     *look.COMMANDS,
     *change.COMMANDS,
+    *contracts.COMMANDS,
     *operate.COMMANDS,
     *oracle.COMMANDS,
     *retire.COMMANDS,
@@ -38,3 +39,6 @@ for command in (
     *tokens.COMMANDS,
 ):
     cli.add_command(command)
+
+for command in declare.COMMANDS:
+    register.add.add_command(command)

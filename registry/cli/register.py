@@ -17,7 +17,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
 
 @click.group()
 def add() -> None:
-    """Register a base or an adapter."""
+    """Register a base, an adapter, or what surrounds them."""
 
 
 @add.command("base")
@@ -32,6 +32,7 @@ def add() -> None:
     help="content hashes every tensor, structural reads headers, declared reads the configuration.",
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Files hashed at a time.")
+@click.option("--contract", "contracts", multiple=True, help="A registered compute contract of it; several times.")
 @output_option
 @pass_state
 def add_base(
@@ -41,11 +42,14 @@ def add_base(
     store: bool,
     evidence: Literal["content", "structural", "declared"],
     jobs: int,
+    contracts: tuple[str, ...],
 ) -> None:
     """Register the base model in DIRECTORY (config, tokenizer, safetensors)."""
     with state.registry() as registry, bytes_bar("hashing") as progress:
-        added = registry.add_base(directory, name, store=store, evidence=evidence, progress=progress, jobs=jobs)
-    _tell(state, added)
+        added = registry.add_base(
+            directory, name, store=store, evidence=evidence, progress=progress, jobs=jobs, contracts=contracts
+        )
+    tell(state, added)
 
 
 @add.command("adapter")
@@ -58,10 +62,11 @@ def add_adapter(state: State, directory: Path, base: str, name: str) -> None:
     """Register the adapter in DIRECTORY (a PEFT directory) against its base."""
     with state.registry() as registry:
         added = registry.add_adapter(directory, base, name)
-    _tell(state, added)
+    tell(state, added)
 
 
-def _tell(state: State, added: Added) -> None:
+def tell(state: State, added: Added) -> None:
+    """What was registered, and what to know about it."""
     word = "added" if added.created else "already held"
     lines = [f"{word}: {added.kind} {added.ref}  {short(added.digest)}"]
     conditions = added.notes.get("conditions")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+from registry.client.states import States
 from registry.db.manifests import ManifestFilter
 from registry.service import add, admit, export, look, publish, retire, say, specs, tokens, verify
 from registry.service.composer import Progress
@@ -33,7 +34,7 @@ from registry.wiring import opened
 
 
 @dataclass(frozen=True)
-class EmbeddedRegistry:
+class EmbeddedRegistry(States):
     """The registry's use cases, without a server.
 
     ```python
@@ -60,9 +61,19 @@ class EmbeddedRegistry:
         evidence: Literal["content", "structural", "declared"] = "content",
         progress: Callable[[int], None] | None = None,
         jobs: int = 1,
+        contracts: Sequence[str] = (),
     ) -> Added:
         """Register a base directory."""
-        return add.add_base(self.context, directory, name, store=store, level=evidence, progress=progress, jobs=jobs)
+        return add.add_base(
+            self.context,
+            directory,
+            name,
+            store=store,
+            level=evidence,
+            progress=progress,
+            jobs=jobs,
+            contracts=contracts,
+        )
 
     def add_adapter(self, directory: Path, base: str, name: str) -> Added:
         """Register an adapter directory against a base."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from registry.db.rows import EdgeRow
 from schemas.adapter import AdapterManifest
+from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
+from schemas.linked import LinkedManifest
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest
 
@@ -28,11 +32,29 @@ def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
             *_members(digest, manifest.members),
             _edge(manifest.output, digest, "output"),
         )
+    if isinstance(manifest, BaseManifest):
+        return _contracts(digest, manifest)
+    if isinstance(manifest, LinkedManifest):
+        return _links(digest, manifest)
     if isinstance(manifest, ConversionManifest):
         return _conversion(digest, manifest)
     if isinstance(manifest, PublicationManifest):
         return tuple(_edge(digest, artifact, "artifact", i) for i, artifact in enumerate(manifest.artifacts))
     return ()
+
+
+def _contracts(digest: Digest, base: BaseManifest) -> tuple[EdgeRow, ...]:
+    contracts = () if isinstance(base.compute_contracts, str) else base.compute_contracts
+    return tuple(_edge(digest, contract.digest, "contract", i) for i, contract in enumerate(contracts))
+
+
+def _links(digest: Digest, manifest: LinkedManifest) -> tuple[EdgeRow, ...]:
+    positions: Counter[str] = Counter()
+    edges = []
+    for role, parent in manifest.links():
+        edges.append(_edge(digest, parent, role, positions[role]))
+        positions[role] += 1
+    return tuple(edges)
 
 
 def _conversion(digest: Digest, manifest: ConversionManifest) -> tuple[EdgeRow, ...]:

@@ -22,6 +22,7 @@ from schemas.adapter import AdapterManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
+from schemas.linked import LinkedManifest
 from schemas.manifests import read_manifest
 from schemas.model import Manifest
 
@@ -148,4 +149,6 @@ def _columns(manifest: Manifest) -> _Columns:
         return {"base": manifest.base, "method": manifest.method}
     if isinstance(manifest, ConversionManifest):
         return {"base": manifest.base, "method": manifest.rule}
+    if isinstance(manifest, LinkedManifest):
+        return {"base": next((digest for role, digest in manifest.links() if role == "base"), None)}
     return {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from registry.db import Change, blobs, evidence, files, manifests, names, statements, tensors
 from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
 from registry.service import resolve
 from registry.service.context import Context
+from registry.service.contracts import contract_of
 from registry.service.results import Added
 from schemas.base import BaseManifest
 from schemas.canonical import JsonObject
@@ -26,11 +28,17 @@ def add_base(
     level: Evidence = "content",
     progress: Callable[[int], None] | None = None,
     jobs: int = 1,
+    contracts: Sequence[str] = (),
 ) -> Added:
-    """Register a base directory. Its weights stay where they are unless `store` copies them."""
+    """Register a base directory. Its weights stay where they are unless `store` copies them.
+
+    `contracts` are references of registered compute contracts: what is conditional in it.
+    """
     check_name(name)
     with context.audited("base.add", {"name": name}):
         reading = read_base(directory, evidence=level, progress=progress, jobs=jobs)
+    if contracts:
+        reading = replace(reading, manifest=_with_contracts(context, reading.manifest, contracts))
     if store:
         _store_files(context, directory, reading.files)
 
@@ -75,6 +83,12 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
         return _named(change, name, "adapter", digest, created, _json(reading.notes))
 
     return context.database.change("adapter.add", context.principal, work)
+
+
+def _with_contracts(context: Context, base: BaseManifest, refs: Sequence[str]) -> BaseManifest:
+    with context.database.reading() as reader:
+        found = tuple(contract_of(reader, ref) for ref in refs)
+    return base.model_copy(update={"compute_contracts": found})
 
 
 def _held(context: Context, digest: Digest, reading: AdapterReading) -> bool:

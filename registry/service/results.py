@@ -8,6 +8,7 @@ from schemas.canonical import JsonObject
 from schemas.decision import Decision, Outcome
 from schemas.digests import Digest
 from schemas.model import Record
+from validators.compute import Comparison
 
 State = Literal["yanked", "purged"]
 
@@ -237,3 +238,10 @@ class OracleRun(Record):
     rejected: int | None
     without_role: int | None
     seconds: float
+
+
+class ContractDifference(Comparison):
+    """How two compute contracts differ."""
+
+    left: str
+    right: str

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from registry.errors import Problem, RefusedError, UsageProblemError
-from schemas.canonical import canonical_bytes
+from schemas.canonical import JsonObject, canonical_bytes
 from schemas.model import problems_of
 from schemas.spec import CompositionSpec, with_seed
 
@@ -39,26 +39,41 @@ def parse_spec(text: bytes) -> CompositionSpec:
     Raises:
         UsageProblemError: `SPEC_UNPARSABLE` or `SPEC_INVALID`, one problem a field.
     """
+    return spec_from(parse_document(text))
+
+
+def parse_document(text: bytes) -> JsonObject:
+    """A mapping written in YAML or JSON.
+
+    Raises:
+        UsageProblemError: `SPEC_UNPARSABLE`, or `SPEC_INVALID` when it is no mapping.
+    """
     if len(text) > MAX_SPEC_BYTES:
         raise UsageProblemError(_problem("SPEC_UNPARSABLE", f"at most {MAX_SPEC_BYTES} bytes", str(len(text))))
     try:
         document = yaml.load(text.decode("utf-8"), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageProblemError(_problem("SPEC_UNPARSABLE", "YAML or JSON", str(error)[:300])) from error
-    return spec_from(document)
+    return _mapping(document)
 
 
 def spec_from(document: object) -> CompositionSpec:
     """Validate and complete a parsed spec."""
+    try:
+        spec = CompositionSpec.model_validate_json(canonical_bytes(_mapping(document)))
+    except ValidationError as error:
+        raise UsageProblemError(*problems_of(error, "SPEC_INVALID")) from error
+    return complete(spec)
+
+
+def _mapping(document: object) -> JsonObject:
     if not isinstance(document, dict):
         raise UsageProblemError(_problem("SPEC_INVALID", "a mapping", type(document).__name__))
     try:
-        spec = CompositionSpec.model_validate_json(canonical_bytes(document))
-    except ValidationError as error:
-        raise UsageProblemError(*problems_of(error, "SPEC_INVALID")) from error
+        canonical_bytes(document)
     except (RefusedError, TypeError) as error:
         raise UsageProblemError(_problem("SPEC_INVALID", "finite numbers, texts, lists", str(error))) from error
-    return complete(spec)
+    return document
 
 
 def complete(spec: CompositionSpec) -> CompositionSpec:

@@ -13,6 +13,7 @@ from schemas.base import BaseManifest, WeightRef, weights_digest
 from schemas.canonical import JsonObject, JsonValue
 from schemas.digests import BlobHasher, tensor_digest
 from schemas.model import Manifest, validate
+from tests.routed.documents import stated
 from tests.schemas.chain import build, digest_of
 
 FOLDER: Final = Path(__file__).parent / "v0"
@@ -33,7 +34,7 @@ def vectors() -> dict[str, list[JsonObject]]:
         {"dtype": dtype, "shape": list(shape), "hex": data, "digest": tensor_digest(dtype, shape, bytes.fromhex(data))}
         for dtype, shape, data in TENSORS
     ]
-    for manifest in (*build().values(), _read_base()):
+    for manifest in (*build().values(), _read_base(), *stated()):
         written.setdefault(manifest.KIND, []).append(_manifest(manifest))
     return written
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from schemas.decision import Finding
 from validators.context import Context
-from validators.rules import base, choices, factors, lane, members, targets
+from validators.rules import base, choices, conditional, factors, lane, members, targets
 
 RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     base.weights,
@@ -16,6 +16,10 @@ RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     base.tokenizer,
     base.evidence,
     base.initializer,
+    conditional.contracts,
+    conditional.lifts,
+    conditional.route_program,
+    conditional.hard_routes,
     targets.modules,
     targets.sites,
     members.family,

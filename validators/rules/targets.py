@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
+from schemas.base import BaseManifest
+from schemas.catalogue.methods import family
 from schemas.decision import Finding
-from validators.context import WHOLE, Context, finding
+from validators.context import Context, finding
+from validators.rules.roles import is_plain_product
+
+AXES: Final = ("expert", "map_head", "route_side")
+_ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "moa_attention": frozenset({"expert"}),
+        "switchhead": frozenset(AXES),
+        "mod_training": frozenset(),
+        "mod_decode": frozenset(),
+        "mode_staged": frozenset({"expert"}),
+        "mode_integrated": frozenset({"expert"}),
+        "moe_llava": frozenset({"expert"}),
+    }
+)
 
 
 def modules(context: Context) -> Iterator[Finding]:
     """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``.
 
-    A base without weight names is left to the rule on evidence, which makes it a condition.
+    A base without weight names is left to the rule on evidence, which makes it a condition; factors that are no plain
+    product of matrices are left to the rules that refuse them as such.
     """
     weights = context.base.weights
     if isinstance(weights, str):
         return
     for profile, digests in context.factors.items():
+        if not is_plain_product(profile):
+            continue
         name = profile.site[0] + ".weight"
         weight = weights.get(name)
         if weight is None:
@@ -29,12 +50,24 @@ def modules(context: Context) -> Iterator[Finding]:
 
 
 def sites(context: Context) -> Iterator[Finding]:
-    """Expert, map head and route side are parts of a site only where the base has them."""
+    """Expert, map head and route side are parts of a site only where the base has them; a pool numbers its own experts."""
+    parts = axes(context.base)
     for profile, digests in context.factors.items():
-        if profile.site[1:] != WHOLE:
+        contract = family(profile.family)
+        offered = parts | {"expert"} if contract is not None and contract.form == "routed" else parts
+        named = {axis for axis, step in zip(AXES, profile.site[1:], strict=True) if step not in (-1, "")}
+        if not named <= offered:
+            expected = f"a whole module, or {', '.join(sorted(offered))}" if offered else "a whole module"
             observed = "expert {}, map head {}, route side {}".format(*profile.site[1:])
             for digest in digests:
-                yield finding("SITE_NOT_IN_BASE", digest, profile.path, "a whole module", observed)
+                yield finding("SITE_NOT_IN_BASE", digest, profile.path, expected, observed)
+
+
+def axes(base: BaseManifest) -> frozenset[str]:
+    """The parts of a module that the routes of the base tell apart; all of them where the method is its own."""
+    if isinstance(base.compute_contracts, str):
+        return frozenset()
+    return frozenset().union(*(_ROUTED_PARTS.get(item.method, frozenset(AXES)) for item in base.compute_contracts))
 
 
 def _oriented(weight: tuple[int, ...], delta: tuple[int, int]) -> str:
