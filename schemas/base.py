@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from schemas.architectures import AnyArchitecture
 from schemas.canonical import JsonObject, canonical_bytes
-from schemas.compute import ComputeContractManifest
 from schemas.digests import Digest, manifest_digest
-from schemas.model import Count, Finite, Identifier, Manifest, NotVerified, Record
+from schemas.model import Count, Identifier, Manifest, NotVerified, Record
 
 
 class TensorRef(Record):
@@ -28,53 +28,6 @@ class WeightRef(Record):
     shape: tuple[Count, ...]
 
 
-class BertArchitecture(Record):
-    """Configuration keys that change what a BERT encoder computes."""
-
-    model_type: Literal["bert"]
-    hidden_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    intermediate_size: Count
-    hidden_act: Identifier
-    layer_norm_eps: Finite
-    max_position_embeddings: Count
-    position_embedding_type: Identifier
-    type_vocab_size: Count
-    vocab_size: Count
-
-
-class Rope(Record):
-    """Rotary position embedding, normalised: `rope_type` `default` has no further parameters than theta."""
-
-    rope_type: Identifier
-    rope_theta: Finite
-    parameters: dict[Identifier, Finite | bool | str | tuple[Finite, ...] | None]
-
-
-class LlamaArchitecture(Record):
-    """Configuration keys that change what a Llama decoder computes; `rms_norm_eps` as the nearest float32 decimal."""
-
-    model_type: Literal["llama"]
-    hidden_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    intermediate_size: Count
-    hidden_act: Identifier
-    rms_norm_eps: Finite
-    max_position_embeddings: Count
-    rope: Rope
-    attention_bias: bool
-    mlp_bias: bool
-    tie_word_embeddings: bool
-    vocab_size: Count
-
-
-Architecture = Annotated[BertArchitecture | LlamaArchitecture, Field(discriminator="model_type")]
-
-
 class TokenizerRef(Record):
     """Semantic tokenizer identity and its length in ids."""
 
@@ -86,18 +39,17 @@ class BaseManifest(Manifest):
     """A frozen base model (docs/adr/0001: weights carry dtype and shape, so that validators need no bytes).
 
     `weights` maps canonical names, verbatim, to tensors; `weights_digest` hashes that map, so two packagings of the
-    same numbers agree. Both are `not_verified` where the evidence did not reach them. `compute_contracts` holds what is
-    conditional in the base, whole, so that judging an adapter on it needs nothing else.
+    same numbers agree. Both are `not_verified` where the evidence did not reach them.
     """
 
     KIND: ClassVar[str] = "base"
     kind: Literal["base"] = "base"
     weights: dict[Identifier, WeightRef] | NotVerified
     weights_digest: Digest | NotVerified
-    architecture: Architecture
+    architecture: AnyArchitecture
     tokenizer: TokenizerRef | Literal["none"]
     quantizer: Literal["none"] = "none"
-    compute_contracts: Literal["none"] | Annotated[tuple[ComputeContractManifest, ...], Field(min_length=1)] = "none"
+    compute_contracts: Literal["none"] = "none"
 
     @model_validator(mode="after")
     def _weights_agree(self) -> Self:

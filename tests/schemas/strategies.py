@@ -7,11 +7,9 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, ScaleRule, make_scale
+from schemas.architectures import BertArchitecture, LlamaArchitecture, Rope
 from schemas.base import (
     BaseManifest,
-    BertArchitecture,
-    LlamaArchitecture,
-    Rope,
     TensorRef,
     TokenizerRef,
     WeightRef,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.adapter import AdapterManifest, FactorManifest, ScaleRule, make_scale, sorted_factors
-from schemas.base import BaseManifest, LlamaArchitecture, Rope, TensorRef, TokenizerRef, WeightRef, weights_digest
+from schemas.architectures import LlamaArchitecture, Rope
+from schemas.base import BaseManifest, TensorRef, TokenizerRef, WeightRef, weights_digest
 from schemas.composition import ResolvedMember, ResolvedSpec, in_identity_order
 from schemas.decision import Decision
 from schemas.digests import Digest, blob_digest

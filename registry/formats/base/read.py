@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from registry.formats.base.config import CONFIG, read_architecture, ties_word_embeddings
+from registry.formats.base.config import read_architecture, ties_word_embeddings
+from registry.formats.base.keys import CONFIG
 from registry.formats.base.modules import distinct_weights
 from registry.formats.base.naming import MODEL_TYPES
 from registry.formats.base.tokenizer import SPECIAL_TOKEN_FILES, TOKENIZER, read_tokenizer
@@ -13,7 +14,8 @@ from registry.formats.base.weights import Weights, find_layout, read_content, re
 from registry.formats.directory import Directory, open_directory
 from registry.formats.readings import BaseReading, Evidence, FileReading, Progress
 from registry.formats.report import located
-from schemas.base import Architecture, BaseManifest, WeightRef, weights_digest
+from schemas.architectures import KnownArchitecture
+from schemas.base import BaseManifest, WeightRef, weights_digest
 
 KEPT: Final = (
     "README.md", "added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt", "vocab.json",
@@ -69,7 +71,7 @@ def _read_weights(directory: Directory, evidence: Evidence, progress: Progress |
 
 
 def _identity(
-    weights: Weights, architecture: Architecture, evidence: Evidence, *, tied: bool
+    weights: Weights, architecture: KnownArchitecture, evidence: Evidence, *, tied: bool
 ) -> dict[str, WeightRef] | Literal["not_verified"]:
     if evidence == "declared":
         return "not_verified"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from registry.db import Change, Database, channels, manifests
 from registry.db.rows import GenerationRow
 from schemas.adapter import AdapterManifest, FactorManifest, make_scale
-from schemas.base import BaseManifest, BertArchitecture, TensorRef
+from schemas.architectures import BertArchitecture
+from schemas.base import BaseManifest, TensorRef
 from schemas.composition import AdmissionManifest, CompositionManifest, ModuleRecord, ResolvedMember, ResolvedSpec
 from schemas.decision import CoordinateStatus, Decision, Predicates, Vector
 from schemas.digests import Digest, blob_digest

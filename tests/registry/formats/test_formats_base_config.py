@@ -8,8 +8,9 @@ import pytest
 from transformers import BertConfig, LlamaConfig
 
 from registry.errors import RefusedError
-from registry.formats.base.config import nearest_float32, read_architecture
-from schemas.base import BertArchitecture, LlamaArchitecture
+from registry.formats.base.config import read_architecture
+from registry.formats.base.rules import nearest_float32
+from schemas.architectures import BertArchitecture, LlamaArchitecture
 
 
 def codes(document: dict[str, Any]) -> dict[tuple[str | int, ...], str]:
@@ -40,6 +41,7 @@ def test_a_config_transformers_wrote_is_read_with_nothing_unknown() -> None:
     bert = BertConfig(hidden_size=24, num_attention_heads=4, layer_norm_eps=1e-5)
     llama = LlamaConfig(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)
     found = read_architecture(bert.to_dict())
+    assert isinstance(found, BertArchitecture)
     assert (found.hidden_size, found.num_attention_heads) == (24, 4)
     second = read_architecture(llama.to_dict())
     assert isinstance(second, LlamaArchitecture)
@@ -81,7 +83,7 @@ def test_rope_parameters_may_be_lists_of_numbers_only() -> None:
     rope["long_factor"] = None
     found = read_architecture(document)
     assert isinstance(found, LlamaArchitecture)
-    assert found.rope.parameters == {"short_factor": (1.0, 2.5)}
+    assert found.rope.parameters == {"short_factor": (1.0, 2.5), "original_max_position_embeddings": 2048.0}
 
 
 def test_rms_norm_eps_is_the_nearest_single_precision_decimal() -> None:
@@ -111,7 +113,10 @@ def test_an_unlisted_model_type_is_refused_with_the_listed_ones() -> None:
     with pytest.raises(RefusedError) as caught:
         read_architecture({"model_type": "mamba"})
     assert caught.value.code == "MODEL_TYPE_UNLISTED"
-    assert caught.value.problems[0].expected == "one of bert, llama"
+    assert caught.value.problems[0].expected == (
+        "one of bert, distilbert, gemma, gemma2, gemma3_text, gpt2, llama, mistral, mixtral, phi, phi3, qwen2, "
+        "qwen2_moe, qwen3, qwen3_moe, roberta, vit"
+    )
 
 
 def test_unknown_truthy_keys_are_refused_together_and_falsy_ones_are_not() -> None:
