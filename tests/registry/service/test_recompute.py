@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from registry.service import add, admit, specs, verify
-from registry.service.composer import Composed, ComposeOrder, Composer, Progress, Stored
+from registry.service.composer import Composed, ComposeOrder, Composer, Converted, ConvertOrder, Progress, Stored
 from registry.service.context import Context
 from schemas.canonical import JsonObject
 from tests.support import tiny
@@ -34,6 +34,9 @@ class Skewed:
 
     def plan(self, order: ComposeOrder) -> JsonObject:
         return self.composer.plan(order)
+
+    def convert(self, order: ConvertOrder, folder: Path) -> Converted:
+        return self.composer.convert(order, folder)
 
     def difference(self, left: Stored, right: Stored) -> float:
         return self.composer.difference(left, right)
