@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
-from schemas.adapter import AdapterManifest, FactorManifest, ScaleRule
+from schemas.adapter import AdapterManifest, FactorManifest, Order, ScaleRule
 from schemas.base import BaseManifest
 from schemas.composition import ResolvedSpec
 from schemas.decision import Finding
@@ -24,21 +24,33 @@ T = TypeVar("T")
 
 
 class Profile(NamedTuple):
-    """All that rules look at in one factor. `delta` is ``(d_out, d_in)``, `dtypes` and `extra` go by role."""
+    """All that rules look at in one factor.
+
+    `delta` is ``(d_out, d_in)``, `dims` the dimensions of a, `dtypes` those of a and b, `extra` the shapes of further
+    tensors by role.
+    """
 
     family: str
+    source: str
     site: Site
+    order: Order
+    dims: int
     delta: tuple[int, int]
     rank: int
     rule: ScaleRule
     scale: float
     dtypes: tuple[str, str]
-    extra: tuple[str, ...]
+    extra: tuple[tuple[str, tuple[int, ...]], ...]
 
     @property
     def path(self) -> Path:
         """Where it stands in its adapter: the module alone where nothing finer is named."""
         return ("factors", self.site[0]) if self.site[1:] == WHOLE else ("factors", *self.site)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of the tensors beside a and b."""
+        return tuple(role for role, _ in self.extra)
 
 
 @dataclass(frozen=True)
@@ -105,13 +117,16 @@ def profile_of(factor: FactorManifest, family: str) -> Profile:
     a, b, scale = factor.a, factor.b, factor.scale
     return Profile(
         family,
+        factor.source,
         factor.site,
+        factor.order,
+        len(a.shape),
         (b.shape[0], a.shape[1]),
         factor.rank,
         scale.rule,
         scale.value,
         (a.dtype, b.dtype),
-        tuple(sorted(factor.extra)),
+        tuple((role, factor.extra[role].shape) for role in sorted(factor.extra)),
     )
 
 

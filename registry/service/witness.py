@@ -11,11 +11,11 @@ from oracles.registry import load, names
 from oracles.replay import Replay, replay
 from registry.errors import DigestMismatchError, NotFoundError, Problem
 from registry.service.results import OracleListed, OracleRun
+from schemas.catalogue.methods import method
 from schemas.digests import Digest
 
 METHOD_WITNESS: Final = "composition_merge"
-FAMILY_WITNESSES: Final[dict[str, tuple[str, ...]]] = {"lora": (), "rslora": ("rslora",)}
-"""Beside the composition's own witness: those of the members' families."""
+"""The composition's own witness; those of the members' families stand in the catalogue."""
 
 
 def listed() -> tuple[OracleListed, ...]:
@@ -53,7 +53,8 @@ def check(name: str, report: bytes) -> OracleRun:
 
 def reports(families: Iterable[str]) -> tuple[Digest, ...]:
     """Replay what a composition of these families depends on; the semantic digests its manifest binds."""
-    wanted = {METHOD_WITNESS}.union(*(FAMILY_WITNESSES[family] for family in families))
+    rows = (method(family) for family in families)
+    wanted = {METHOD_WITNESS} | {row.oracle for row in rows if row is not None and row.oracle is not None}
     return tuple(sorted(found.semantic for found in run(sorted(wanted))))
 
 

@@ -133,7 +133,7 @@ def test_axes_use_the_words_of_a_stack_wherever_a_stack_has_the_word() -> None:
 def test_each_payload_and_kind_of_role_is_used_by_some_family() -> None:
     contracts = [found.contract for found in methods().values() if found.contract]
     assert {payload for contract in contracts for payload in contract.payloads} == set(get_args(Payload))
-    assert {role for contract in contracts for role in contract.roles} == {"E", "magnitude", "diag"}
+    assert {role for contract in contracts for role in contract.roles} == {"E", "bias", "diag", "magnitude"}
 
 
 def document(key: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from schemas.adapter import FullReplacement
+from schemas.adapter import AdapterManifest, FullReplacement
 from schemas.base import TokenizerRef
 from schemas.decision import CONDITIONAL, REFUSING, Decision
 from schemas.digests import blob_digest
@@ -20,22 +20,27 @@ from tests.validators.examples import (
     judge,
     make_adapter,
     make_base,
+    make_factor,
     make_spec,
     tensor,
     weight_map,
 )
 from validators import CODES, CodeUnknownError, decide, explain
-from validators.codes import Owner, composition
+from validators.codes import Owner, composition, families
 
 BASE = make_base()
 ONE, TWO = make_adapter(BASE, "one"), make_adapter(BASE, "two")
 HEAD = FullReplacement(name="classifier.weight", value=tensor("head", 2, 6))
+QUERY = {"layers.0.q_proj": (8, 6)}
+OTHER_WEIGHTS = weight_map(SHAPES, "other")
+MAGNITUDE = {"extra": {"magnitude": tensor("magnitude", 8)}}
+TRIPLETS = {"rule": "explicit", "extra": {"E": tensor("e", 2, 1)}}
 
 
-def elsewhere(**base: Any) -> Decision:
+def elsewhere(member: Mapping[str, Any] | None = None, **base: Any) -> Decision:
     """One member made for a base that differs from the target in one way."""
     other = make_base(**base)
-    return judge(BASE, ONE, make_adapter(other, "two"), others=(other,))
+    return judge(BASE, ONE, make_adapter(other, "two", **(member or {})), others=(other,))
 
 
 def on_packed_base() -> Decision:
@@ -56,6 +61,33 @@ def of(**spec: Any) -> Decision:
     return judge(BASE, ONE, TWO, **spec)
 
 
+def alone(**member: Any) -> Decision:
+    """One member on one module, which is not plain in one way."""
+    return judge(BASE, make_adapter(BASE, shapes=QUERY, **member))
+
+
+def trained(family: str, **fields: str) -> Decision:
+    """One plain pair under a family that names fields of its training."""
+    return alone(family=family, training=fields)
+
+
+def expert_pool(family: str, *, equal: bool) -> Decision:
+    """Two experts on one module, under one a or two."""
+    label = ("a", "a") if equal else ("a", "other a")
+    factors = [
+        make_factor(BASE.digest, "layers.0.q_proj", (8, 6), expert=expert, a=tensor(label[expert], 2, 6))
+        for expert in (0, 1)
+    ]
+    return judge(BASE, AdapterManifest(base=BASE.digest, factors=tuple(factors), family=family))
+
+
+def head_and_delta() -> Decision:
+    """One member replaces the module that the other adapts."""
+    replaced = FullReplacement(name="layers.0.q_proj.weight", value=tensor("trained", 8, 6))
+    owner = make_adapter(BASE, "two", shapes={"layers.0.v_proj": (4, 6)}, full_replacements=(replaced,))
+    return judge(BASE, make_adapter(BASE, shapes=QUERY), owner)
+
+
 def on_unread_base(weights: Any) -> Decision:
     """Everything on a base whose weight bytes were not read."""
     base = make_base(weights)
@@ -69,7 +101,7 @@ def with_two_heads() -> Decision:
 
 
 EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
-    "BASE_WEIGHTS_DIFFER": (lambda: elsewhere(weights=weight_map(SHAPES, "other")), set()),
+    "BASE_WEIGHTS_DIFFER": (lambda: elsewhere(weights=OTHER_WEIGHTS), set()),
     "BASE_ARCHITECTURE_DIFFERS": (
         lambda: elsewhere(architecture=ARCHITECTURE.model_copy(update={"rms_norm_eps": 1e-6})),
         set(),
@@ -85,21 +117,76 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
     ),
     "BASE_EVIDENCE_STRUCTURAL": (lambda: on_unread_base(weight_map(SHAPES, read=False)), set()),
     "BASE_EVIDENCE_DECLARED": (lambda: on_unread_base("not_verified"), set()),
-    "INITIALIZER_MUTATES_BASE": (lambda: beside(initializer="pissa"), set()),
+    "INITIALIZER_MUTATES_BASE": (
+        lambda: beside(family="pissa", initializer="pissa", payload="native"),
+        {"PAYLOAD_NOT_PORTABLE"},
+    ),
     "TARGET_MODULE_MISSING": (
         lambda: beside(shapes={**SHAPES, "layers.2.q_proj": (8, 6)}),
         {"MODULE_SETS_DIFFER"},
     ),
     "TARGET_SHAPE_MISMATCH": (lambda: beside(shapes={**SHAPES, "layers.0.v_proj": (4, 7)}), set()),
     "SITE_NOT_IN_BASE": (lambda: beside(factor={"expert": 3}), {"MODULE_SETS_DIFFER"}),
-    "FAMILY_NOT_ADDITIVE": (lambda: beside(family="dora"), set()),
     "TRAINING_FIELDS_FOREIGN": (lambda: beside(training={"stage": "2"}), set()),
     "SCALE_INCONSISTENT": (lambda: beside(family="rslora"), set()),
     "DTYPE_NOT_FLOAT": (
         lambda: beside(shapes={"layers.0.q_proj": (8, 6)}, factor={"a": tensor("codes", 2, 6, dtype="U8")}),
         {"MODULE_SETS_DIFFER"},
     ),
-    "EXTRA_TENSOR_NOT_COMPOSED": (lambda: beside(factor={"extra": {"bias": tensor("bias", 8)}}), set()),
+    "EXTRA_TENSOR_NOT_COMPOSED": (lambda: alone(factor={"extra": {"gate": tensor("gate", 8)}}), set()),
+    "FAMILY_UNKNOWN": (lambda: beside(family="ties"), set()),
+    "DORA_NOT_ADDITIVE": (lambda: alone(family="dora", factor=MAGNITUDE), set()),
+    "ADALORA_NOT_COMPACT": (lambda: alone(family="adalora", factor=TRIPLETS), set()),
+    "ALORA_CONDITIONAL": (lambda: trained("alora", alora_invocation_tokens="1,2"), set()),
+    "QALORA_INPUT_POOLED": (lambda: trained("qa_lora", qalora_group_size="2"), set()),
+    "BDLORA_BLOCKS_PACKED": (lambda: trained("bd_lora", blocks="2"), set()),
+    "KASA_DIAGONAL": (
+        lambda: alone(
+            family="kasa", initializer="kasa", payload="native", factor={"extra": {"diag": tensor("diag", 2)}}
+        ),
+        {"INITIALIZER_MUTATES_BASE", "PAYLOAD_NOT_PORTABLE"},
+    ),
+    "EXPERT_POOL_FUSED": (lambda: expert_pool("hydralora", equal=True), set()),
+    "SHARED_A_UNEQUAL": (lambda: expert_pool("hydralora", equal=False), {"EXPERT_POOL_FUSED"}),
+    "FAMILY_NEEDS_QUANTIZED_BASE": (lambda: beside(family="qlora"), set()),
+    "INITIALIZER_FOREIGN": (
+        lambda: beside(initializer="pissa", payload="native"),
+        {"INITIALIZER_MUTATES_BASE", "PAYLOAD_NOT_PORTABLE"},
+    ),
+    "COUPLED_BASE_DIFFERS": (
+        lambda: elsewhere({"family": "loftq", "initializer": "loftq", "payload": "native"}, weights=OTHER_WEIGHTS),
+        {"INITIALIZER_MUTATES_BASE", "PAYLOAD_NOT_PORTABLE"},
+    ),
+    "NATIVE_LABELLED_PORTABLE": (
+        lambda: beside(family="pissa", initializer="pissa"),
+        {"INITIALIZER_MUTATES_BASE"},
+    ),
+    "TRAINING_FIELDS_MISSING": (lambda: trained("lora_plus", rate_ratio="16"), set()),
+    "RATES_EQUAL": (lambda: trained("lora_plus", rate_ratio="1.0", group_classifier="peft_0_19"), set()),
+    "FROZEN_A_DIFFERS": (
+        lambda: trained("lora_fa", frozen_a="blake3:0", correction_scale_rule="alpha_over_r"),
+        set(),
+    ),
+    "ALLOCATOR_STATE_MISSING": (
+        lambda: alone(family="adalora", payload="resume", factor=TRIPLETS),
+        {"ADALORA_NOT_COMPACT", "PAYLOAD_NOT_PORTABLE"},
+    ),
+    "ROLE_MISSING": (lambda: alone(family="dora"), {"DORA_NOT_ADDITIVE"}),
+    "ROLE_SHAPE_MISMATCH": (
+        lambda: alone(family="dora", factor={"extra": {"magnitude": tensor("m", 6)}}),
+        {"DORA_NOT_ADDITIVE"},
+    ),
+    "LORA_BIAS_NOT_COMPOSED": (lambda: alone(factor={"extra": {"bias": tensor("bias", 8)}}), set()),
+    "TOKEN_ROWS_NOT_COMPOSED": (
+        lambda: beside(full_replacements=(FullReplacement(name="embed.weight#rows", value=tensor("rows", 2)),)),
+        set(),
+    ),
+    "REPLACEMENT_ADAPTED": (head_and_delta, {"MODULE_SETS_DIFFER"}),
+    "RANK_ZERO_MODULE": (
+        lambda: alone(family="adalora", factor={**TRIPLETS, "rank": 0, "extra": {"E": tensor("e", 0, 1)}}),
+        {"ADALORA_NOT_COMPACT"},
+    ),
+    "ORDER_NOT_COMPOSED": (lambda: alone(factor={"order": "(B@A)^T"}), set()),
     "PAYLOAD_NOT_PORTABLE": (lambda: beside(payload="native"), set()),
     "REPLACEMENT_OWNED_TWICE": (with_two_heads, set()),
     "RANKS_UNEQUAL": (
@@ -135,7 +222,7 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
 
 
 def test_every_code_has_an_example_and_no_example_a_code_of_its_own() -> None:
-    assert EXAMPLES.keys() == {record.code for record in composition.RECORDS}
+    assert EXAMPLES.keys() == {record.code for record in (*composition.RECORDS, *families.RECORDS)}
 
 
 @pytest.mark.parametrize("code", EXAMPLES)

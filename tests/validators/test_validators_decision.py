@@ -49,12 +49,14 @@ def test_static_fusion_answers_for_five_components_and_not_for_history_route_exe
 
 def test_every_rule_runs_and_all_breaches_are_listed_in_one_order() -> None:
     other = make_base(weight_map(SHAPES, "other"))
-    bad = make_adapter(other, "bad", family="dora", initializer="pissa", payload="native")
+    bad = make_adapter(other, "bad", family="alora", initializer="pissa", payload="resume")
     decision = judge(BASE, bad, others=(other,), space=None, lane="amlora_selector")
     assert codes(decision) == [
         "BASE_WEIGHTS_DIFFER",
         "INITIALIZER_MUTATES_BASE",
-        "FAMILY_NOT_ADDITIVE",
+        "ALORA_CONDITIONAL",
+        "INITIALIZER_FOREIGN",
+        "TRAINING_FIELDS_MISSING",
         "PAYLOAD_NOT_PORTABLE",
         "DYNAMIC_PACKAGED_STATIC",
         "SPACE_UNDECLARED",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.errors import Problem
-from validators.codes import composition, compute
+from validators.codes import composition, compute, families
 from validators.codes.record import CodeRecord, Owner
 from validators.errors import CodeUnknownError
 
 __all__ = ["CODES", "CodeRecord", "Owner", "explain"]
 
 CODES: Final[dict[str, CodeRecord]] = {
-    record.code: record for module in (composition, compute) for record in module.RECORDS
+    record.code: record for module in (composition, families, compute) for record in module.RECORDS
 }
 """All records by code; a rule that yields a code outside this table fails at once."""
 

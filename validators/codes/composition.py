@@ -85,15 +85,8 @@ RECORDS: Final = (
         "axis_collapsed_into_shape",
     ),
     CodeRecord(
-        "FAMILY_NOT_ADDITIVE", "M", "algebra", "missing_derivation", "adapter",
-        "The deployed update of every member is exactly the sum of s B A.",
-        "Whatever else the family computes (a norm, a mask, a gate) is lost in the composition.",
-        "Convert the member to a plain low-rank update first, where its family has a conversion.",
-        "dora_magnitude_of_another_direction",
-    ),
-    CodeRecord(
         "TRAINING_FIELDS_FOREIGN", "T", "evidence", "conditional", "spec",
-        "Members of a static fusion were trained independently of each other.",
+        "Members of a static fusion were trained independently, and say of it only what their family names.",
         "An adapter made under a joint or ordered lane may need the parts it was trained with.",
         "Compose it in its own lane, or acknowledge that it stands alone here.",
         "lane_parts_mixed",
@@ -114,9 +107,9 @@ RECORDS: Final = (
     ),
     CodeRecord(
         "EXTRA_TENSOR_NOT_COMPOSED", "F", "artifact", "rejected", "adapter",
-        "A composition carries every tensor that changes a member's function.",
+        "Beside a and b a factor holds only the tensors its family names.",
         "The tensor would be dropped and the member with it changed.",
-        "Convert the member to plain a and b, or leave it out.",
+        "Register the member under the family the tensor belongs to, or convert it to plain a and b.",
         "lifecycle_required_tensor_dropped",
     ),
     CodeRecord(

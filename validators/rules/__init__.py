@@ -7,7 +7,7 @@ from typing import Final
 
 from schemas.decision import Finding
 from validators.context import Context
-from validators.rules import base, choices, conditional, factors, lane, members, targets
+from validators.rules import base, choices, conditional, factors, family, lane, members, roles, targets, training
 
 RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     base.weights,
@@ -22,15 +22,30 @@ RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     conditional.hard_routes,
     targets.modules,
     targets.sites,
-    members.family,
-    members.training,
+    family.known,
+    family.form,
+    family.quantized,
+    family.initializer,
+    family.label,
+    training.missing,
+    training.foreign,
+    training.rates,
+    training.frozen,
+    training.resume,
     members.payload,
     members.replacements,
+    members.token_rows,
     members.once,
     members.coefficients,
     factors.dtypes,
-    factors.extras,
     factors.scale_rules,
+    roles.missing,
+    roles.foreign,
+    roles.biases,
+    roles.shapes,
+    roles.zero_ranks,
+    roles.orders,
+    roles.shared_a,
     factors.equal_ranks,
     factors.module_sets,
     factors.scales,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas.base import BaseManifest, WeightRef
+from schemas.catalogue.methods import family
 from schemas.decision import Finding
 from validators.context import Context, Member, finding
 
@@ -14,10 +15,11 @@ def weights(context: Context) -> Iterator[Finding]:
     for member in _elsewhere(context):
         names = _differing(context.base, member.base)
         if names:
-            path = ("base", "weights", names[0])
-            yield finding(
-                "BASE_WEIGHTS_DIFFER", member.digest, path, "the same weights", f"{len(names)} differ, first {names[0]}"
-            )
+            contract = family(member.adapter.family)
+            coupled = contract is not None and contract.form in ("residual", "coupled")
+            code = "COUPLED_BASE_DIFFERS" if coupled else "BASE_WEIGHTS_DIFFER"
+            observed = f"{len(names)} differ, first {names[0]}"
+            yield finding(code, member.digest, ("base", "weights", names[0]), "the same weights", observed)
 
 
 def architecture(context: Context) -> Iterator[Finding]:

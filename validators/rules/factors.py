@@ -6,16 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from schemas.adapter import ScaleRule
+from schemas.catalogue.methods import family
 from schemas.decision import Finding
 from validators.context import Context, Site, finding
 
 FLOATS: Final = frozenset({"F64", "F32", "BF16", "F16"})
-FAMILY_SCALES: Final[dict[str, frozenset[ScaleRule]]] = {
-    "lora": frozenset({"alpha_over_r", "explicit"}),
-    "rslora": frozenset({"alpha_over_sqrt_r"}),
-}
-"""The scale rules of each family (V 0x04, 0x04F); a family outside the table is refused for itself."""
 
 
 def dtypes(context: Context) -> Iterator[Finding]:
@@ -28,23 +23,14 @@ def dtypes(context: Context) -> Iterator[Finding]:
                     yield finding("DTYPE_NOT_FLOAT", digest, (*profile.path, role, "dtype"), expected, dtype)
 
 
-def extras(context: Context) -> Iterator[Finding]:
-    """A tensor that no sum of s B A carries would be dropped without a word."""
-    for profile, digests in context.factors.items():
-        for role in profile.extra:
-            for digest in digests:
-                path = (*profile.path, "extra", role)
-                yield finding("EXTRA_TENSOR_NOT_COMPOSED", digest, path, "a and b only", role)
-
-
 def scale_rules(context: Context) -> Iterator[Finding]:
-    """The scale rule is the family's own; the other one is off by the square root of the rank."""
+    """The scale rule is the family's own; the other one is off by the square root of the rank (V 0x04, 0x04F)."""
     for profile, digests in context.factors.items():
-        allowed = FAMILY_SCALES.get(profile.family)
-        if allowed and profile.rule not in allowed:
+        contract = family(profile.family)
+        if contract is not None and profile.rule not in contract.scale:
             for digest in digests:
                 path = (*profile.path, "scale", "rule")
-                yield finding("SCALE_INCONSISTENT", digest, path, " or ".join(sorted(allowed)), profile.rule)
+                yield finding("SCALE_INCONSISTENT", digest, path, " or ".join(contract.scale), profile.rule)
 
 
 def equal_ranks(context: Context) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What each member must be, and that each is there once: predicates M, T, F and C."""
+"""What a static composition takes from each member, and that each is there once: predicates F and C."""
 
 from __future__ import annotations
 
@@ -7,27 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas.decision import Finding
-from validators.context import Context, finding
+from validators.context import Context, Member, finding
 
-ADDITIVE: Final = ("lora", "rslora")
-"""Families whose deployed update is the sum of s B A and nothing else (V 0x04, 0x04F)."""
-
-
-def family(context: Context) -> Iterator[Finding]:
-    """Only an update that is a plain sum can be composed as one."""
-    for member in context.members:
-        if member.adapter.family not in ADDITIVE:
-            yield finding(
-                "FAMILY_NOT_ADDITIVE", member.digest, ("family",), " or ".join(ADDITIVE), member.adapter.family
-            )
-
-
-def training(context: Context) -> Iterator[Finding]:
-    """Independently trained members carry no training fields; those that do were made under another lane."""
-    for member in context.members:
-        if member.adapter.training:
-            fields = ", ".join(sorted(member.adapter.training))
-            yield finding("TRAINING_FIELDS_FOREIGN", member.digest, ("training",), "none", fields)
+ROWS: Final = "#rows"
+"""The end of a replacement's name that numbers the rows of a table which its neighbour holds the values of."""
 
 
 def payload(context: Context) -> Iterator[Finding]:
@@ -38,13 +21,30 @@ def payload(context: Context) -> Iterator[Finding]:
 
 
 def replacements(context: Context) -> Iterator[Finding]:
-    """A wholly replaced tensor, such as a trained head, is carried from its one owner; two cannot be summed."""
-    owners = Counter(part.name for member in context.members for part in member.adapter.full_replacements)
+    """A wholly replaced tensor, such as a trained head, is carried from its one owner; two cannot be summed.
+
+    Nor can a delta be added to it: no member was trained on another's head.
+    """
+    owners = Counter(name for member in context.members for name in _replaced(member))
     for name, count in owners.items():
         if count > 1:
             yield finding(
                 "REPLACEMENT_OWNED_TWICE", "spec", ("full_replacements", name), "1 member", f"{count} members"
             )
+    if owners:
+        for module in sorted({site[0] for site in context.sites}):
+            if f"{module}.weight" in owners:
+                path = ("full_replacements", f"{module}.weight")
+                yield finding("REPLACEMENT_ADAPTED", "spec", path, "replaced or adapted", "both")
+
+
+def token_rows(context: Context) -> Iterator[Finding]:
+    """Rows of a table that a member replaces have no place in a composed adapter."""
+    for member in context.members:
+        for part in member.adapter.full_replacements:
+            if part.name.endswith(ROWS):
+                path = ("full_replacements", part.name)
+                yield finding("TOKEN_ROWS_NOT_COMPOSED", member.digest, path, "whole tensors only", "single rows")
 
 
 def once(context: Context) -> Iterator[Finding]:
@@ -60,3 +60,8 @@ def coefficients(context: Context) -> Iterator[Finding]:
     for member in context.spec.members:
         if member.weight == 0.0:
             yield finding("WEIGHT_ZERO", member.adapter, ("members", "weight"), "not 0", "0")
+
+
+def _replaced(member: Member) -> set[str]:
+    """The tensors of the base that a member replaces, wholly or in rows."""
+    return {part.name.partition("#")[0] for part in member.adapter.full_replacements}

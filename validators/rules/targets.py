@@ -50,7 +50,7 @@ def modules(context: Context) -> Iterator[Finding]:
 
 
 def sites(context: Context) -> Iterator[Finding]:
-    """Expert, map head and route side are parts of a site only where the base has them; a pool numbers its own experts."""
+    """Expert, map head and route side are parts of a site only where the base has them; a pool counts its own experts."""
     parts = axes(context.base)
     for profile, digests in context.factors.items():
         contract = family(profile.family)

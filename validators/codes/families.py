@@ -1,0 +1,178 @@
+"""What a finding about an adapter and the family it says it is of may be called (V 0x02 to 0x09, R 0x04, 0x09C)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from validators.codes.record import CodeRecord
+
+RECORDS: Final = (
+    CodeRecord(
+        "FAMILY_UNKNOWN", "M", "config", "rejected", "adapter",
+        "The family of an adapter, and of each of its factors, is a row of the method catalogue.",
+        "Nothing says how its tensors become an update, so that every check would pass by default.",
+        "Register it under a family that `registry method ls` shows, or let the catalogue have the family first.",
+        "family_outside_catalogue",
+    ),
+    CodeRecord(
+        "DORA_NOT_ADDITIVE", "M", "algebra", "missing_derivation", "adapter",
+        "The deployed update of every member is exactly the sum of s B A.",
+        "A magnitude rescales the normalised sum of base and update; added to others it is no longer that weight.",
+        "Compose members without magnitudes; merged into its base, this one is a base of its own.",
+        "dora_magnitude_of_another_direction",
+    ),
+    CodeRecord(
+        "ADALORA_NOT_COMPACT", "M", "algebra", "rejected", "adapter",
+        "A member's factors are pairs, not triplets with values and masks of their own.",
+        "Without its values the sum takes every masked triplet at full strength.",
+        "Convert the member by the rule compact and compose the result.",
+        "triplets_summed_as_pairs",
+    ),
+    CodeRecord(
+        "ALORA_CONDITIONAL", "M", "algebra", "rejected", "adapter",
+        "An update that acts from its invocation tokens on is never packaged as one matrix.",
+        "The sum would act on every token, also on those the member leaves to the base.",
+        "Serve the member on its own, with its invocation tokens.",
+        "dynamic_route_packaged",
+    ),
+    CodeRecord(
+        "QALORA_INPUT_POOLED", "M", "algebra", "rejected", "adapter",
+        "A factor a has one column for each input of its module.",
+        "Pooled columns stand for groups of inputs; beside full columns they act on other ones.",
+        "Repeat each column of a over its group and register the result as lora.",
+        "packing_read_as_factors",
+    ),
+    CodeRecord(
+        "BDLORA_BLOCKS_PACKED", "M", "algebra", "rejected", "adapter",
+        "A factor is stored whole, not as the blocks of a diagonal.",
+        "Packed blocks read as one factor mix parts of the rank that never meet.",
+        "Write the blocks out with zeros between them and register the result as lora.",
+        "packing_read_as_factors",
+    ),
+    CodeRecord(
+        "KASA_DIAGONAL", "M", "algebra", "rejected", "adapter",
+        "Between b and a stands nothing but the scale, on the base itself.",
+        "The learned diagonal would be dropped, and the base lacks the parts KaSA cut off.",
+        "Fold the diagonal into b and register the truncated base with it.",
+        "packing_read_as_factors",
+    ),
+    CodeRecord(
+        "EXPERT_POOL_FUSED", "M", "algebra", "rejected", "adapter",
+        "Experts that a router mixes are never summed with fixed coefficients under the name of their pool.",
+        "The sum is the function for no input; any fixed delta is wrong for some.",
+        "Release the pool with its router, or register one expert as an adapter of its own.",
+        "dynamic_route_packaged",
+    ),
+    CodeRecord(
+        "FAMILY_NEEDS_QUANTIZED_BASE", "M", "config", "rejected", "adapter",
+        "A family defined over a low-bit base is registered on one.",
+        "Factors trained through decoded codes also correct their rounding, which a float base does not have.",
+        "Register the adapter on its quantized base, or under the family without a quantizer.",
+        "nf4_scale_hierarchy_changed",
+    ),
+    CodeRecord(
+        "INITIALIZER_FOREIGN", "M", "config", "rejected", "adapter",
+        "An initializer that changes the base belongs to the family that says so.",
+        "The factors would be read as a plain update although the base they need is another.",
+        "Register the adapter under the family of its initializer, as its own configuration names it.",
+        "pissa_residual_base_swapped",
+    ),
+    CodeRecord(
+        "COUPLED_BASE_DIFFERS", "B", "algebra", "rejected", "spec",
+        "Factors made together with a base are added to exactly that base.",
+        "Another step or residual has the same shapes and keys, and the error of both is added.",
+        "Compose on the base the initializer left behind, or convert the member to portable factors first.",
+        "loftq_pair_mismatched",
+    ),
+    CodeRecord(
+        "NATIVE_LABELLED_PORTABLE", "F", "artifact", "rejected", "adapter",
+        "Factors that need a changed base are labelled native.",
+        "On the original base the part moved into the factors counts twice.",
+        "Register the directory as its initializer left it, or convert it by the rule portable with its snapshot.",
+        "pissa_residual_base_swapped",
+    ),
+    CodeRecord(
+        "TRAINING_FIELDS_MISSING", "T", "artifact", "rejected", "adapter",
+        "An adapter says exactly the training fields its family names.",
+        "The method cannot be told from another one with the same tensors.",
+        "State the named fields when the adapter is registered.",
+        "stage_trainable_set_changed",
+    ),
+    CodeRecord(
+        "RATES_EQUAL", "T", "backward", "rejected", "adapter",
+        "A method of two rates trains A and B at two rates.",
+        "It is another training run under the method's name.",
+        "Register the adapter as lora, or state the ratio it was trained with.",
+        "lora_plus_equal_rates",
+    ),
+    CodeRecord(
+        "FROZEN_A_DIFFERS", "T", "artifact", "rejected", "adapter",
+        "A method that trains B alone keeps the A it froze.",
+        "B means an update only over its own A; another one fits every shape.",
+        "Restore the A whose digest the adapter states.",
+        "lora_fa_frozen_a_replaced",
+    ),
+    CodeRecord(
+        "ALLOCATOR_STATE_MISSING", "T", "artifact", "rejected", "adapter",
+        "A payload to be trained on holds the state its allocator goes on from.",
+        "The next projection keeps other triplets, with every tensor in place.",
+        "Add the averages of every factor, or register the payload as portable.",
+        "adalora_allocator_state_missing",
+    ),
+    CodeRecord(
+        "ROLE_MISSING", "F", "artifact", "rejected", "adapter",
+        "Every factor of a family holds the tensors the family names.",
+        "Keys and shapes load while the operator is another one.",
+        "Save the adapter again with the named tensor for every module.",
+        "lifecycle_required_tensor_dropped",
+    ),
+    CodeRecord(
+        "ROLE_SHAPE_MISMATCH", "F", "forward", "rejected", "adapter",
+        "A tensor beside a and b lies on the axis its role is defined on.",
+        "Broadcast over the other axis it still fits a square module and gives another weight.",
+        "Save the tensor along the named axis; a magnitude has one value a row of the stored weight.",
+        "dora_wrong_axis",
+    ),
+    CodeRecord(
+        "LORA_BIAS_NOT_COMPOSED", "F", "artifact", "rejected", "adapter",
+        "A composition carries every tensor that changes a member's function.",
+        "The bias inside lora_B would be dropped, or added without the member's scale and weight.",
+        "Train without lora_bias, or leave the member out.",
+        "lifecycle_required_tensor_dropped",
+    ),
+    CodeRecord(
+        "TOKEN_ROWS_NOT_COMPOSED", "F", "artifact", "rejected", "adapter",
+        "A composition carries every tensor that changes a member's function.",
+        "Trained rows replace single rows of a table, and no composed adapter has a place for them.",
+        "Leave the member out, or train it without token rows.",
+        "lifecycle_required_tensor_dropped",
+    ),
+    CodeRecord(
+        "REPLACEMENT_ADAPTED", "F", "algebra", "conflict", "spec",
+        "A tensor that one member replaces as a whole is adapted by none.",
+        "The delta of one would be added to the trained tensor of another, for which it was never trained.",
+        "Leave one of the two members out.",
+        "tensor_owned_twice",
+    ),
+    CodeRecord(
+        "RANK_ZERO_MODULE", "F", "algebra", "rejected", "adapter",
+        "Every composed module has a part of the member's budget.",
+        "There is no pair to add; the module stands in the adapter and does nothing.",
+        "Convert the member by the rule compact, which leaves such modules out.",
+        "triplets_summed_as_pairs",
+    ),
+    CodeRecord(
+        "ORDER_NOT_COMPOSED", "F", "algebra", "missing_derivation", "registry",
+        "A composition knows how b and a become the delta of each factor.",
+        "Read as a plain product the update would act transposed, on one expert or on one place of a kernel.",
+        "Leave the member out; factors of Linear modules are composed.",
+        "factor_order_swapped",
+    ),
+    CodeRecord(
+        "SHARED_A_UNEQUAL", "F", "algebra", "rejected", "adapter",
+        "All experts of a module that share A have one stored A.",
+        "The shared schedule projects once, so that all experts but one are served with a foreign A.",
+        "Register the pool under a family of independent experts, or restore the shared A.",
+        "clone_called_shared",
+    ),
+)  # fmt: skip
