@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from schemas.architectures import AnyArchitecture
 from schemas.canonical import JsonObject, canonical_bytes
+from schemas.compute import ComputeContractManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.model import Count, Identifier, Manifest, NotVerified, Record
 
@@ -39,7 +40,8 @@ class BaseManifest(Manifest):
     """A frozen base model (docs/adr/0001: weights carry dtype and shape, so that validators need no bytes).
 
     `weights` maps canonical names, verbatim, to tensors; `weights_digest` hashes that map, so two packagings of the
-    same numbers agree. Both are `not_verified` where the evidence did not reach them.
+    same numbers agree. Both are `not_verified` where the evidence did not reach them. `compute_contracts` holds what is
+    conditional in the base, whole, so that judging an adapter on it needs nothing else.
     """
 
     KIND: ClassVar[str] = "base"
@@ -49,7 +51,7 @@ class BaseManifest(Manifest):
     architecture: AnyArchitecture
     tokenizer: TokenizerRef | Literal["none"]
     quantizer: Literal["none"] = "none"
-    compute_contracts: Literal["none"] = "none"
+    compute_contracts: Literal["none"] | Annotated[tuple[ComputeContractManifest, ...], Field(min_length=1)] = "none"
 
     @model_validator(mode="after")
     def _weights_agree(self) -> Self:
