@@ -107,7 +107,8 @@ def _validated(document: JsonObject, data_start: int, size: int, name: str) -> H
 
 
 def _metadata_problems(value: JsonValue, name: str) -> list[Problem]:
-    if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+    # MLX writes null where it has nothing to say, and the safetensors library reads that.
+    if value is None or (isinstance(value, dict) and all(isinstance(item, str) for item in value.values())):
         return []
     path = (name, "__metadata__")
     return [problem("HEADER_INVALID", path, "an object of strings", shown(value), _REPAIR)]

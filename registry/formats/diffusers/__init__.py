@@ -1,0 +1,1 @@
+"""pytorch_lora_weights.safetensors as diffusers saves it: one file for all parts of a pipeline."""
