@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from io import BufferedReader, FileIO
 from pathlib import Path
 
@@ -91,14 +93,28 @@ class FolderStore(BlobStore):
         return found
 
     def _keep(self, staged: Staged) -> None:
-        folder, name = address(staged.digests.digest)
         with self._root() as blobs:
+            self._make_shards(blobs, [staged])
+            _move(blobs, [staged])
+
+    def _keep_all(self, staged: Sequence[Staged], pool: Executor) -> None:
+        shards: dict[str, list[Staged]] = {}
+        for item in staged:
+            shards.setdefault(_shard(item), []).append(item)
+        with self._root() as blobs:
+            self._make_shards(blobs, staged)
+            for _ in pool.map(partial(_move, blobs), shards.values()):
+                pass
+
+    @staticmethod
+    def _make_shards(blobs: int, staged: Sequence[Staged]) -> None:
+        made = False
+        for shard in {_shard(item) for item in staged}:
             with suppress(FileExistsError):
-                os.mkdir(folder, 0o755, dir_fd=blobs)
-                os.fsync(blobs)
-            with _opened(folder, blobs) as shard:
-                os.rename(staged.path, name, dst_dir_fd=shard)
-                os.fsync(shard)
+                os.mkdir(shard, 0o755, dir_fd=blobs)
+                made = True
+        if made:
+            os.fsync(blobs)
 
     def _blocks(self, digest: Digest) -> Iterator[memoryview]:
         with self._file(digest) as file, folder_failures(self._blobs):
@@ -120,6 +136,18 @@ class FolderStore(BlobStore):
             if stat.S_ISREG(os.stat(name, dir_fd=shard, follow_symlinks=False).st_mode):
                 return FileIO(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=shard))
         raise missing(digest)
+
+
+def _shard(staged: Staged) -> str:
+    return address(staged.digests.digest)[0]
+
+
+def _move(blobs: int, staged: Sequence[Staged]) -> None:
+    """Move files of one shard there, and sync it once."""
+    with _opened(_shard(staged[0]), blobs) as shard:
+        for item in staged:
+            os.rename(item.path, address(item.digests.digest)[1], dst_dir_fd=shard)
+        os.fsync(shard)
 
 
 @contextmanager

@@ -94,6 +94,31 @@ class BlobStoreContract:
         assert sum(steps) == 9 * 2**20
         assert len(steps) > 1
 
+    def test_many_files_are_put_at_once(self, store: BlobStore, tmp_path: Path) -> None:
+        wanted = {}
+        for number in range(40):
+            file = tmp_path / str(number)
+            file.write_bytes(pattern(1000 + number))
+            wanted[digest_of(pattern(1000 + number))] = file
+        store.put_files(wanted)
+        assert {entry.digest for entry in store.entries()} >= wanted.keys()
+        assert all(store.read(digest) == file.read_bytes() for digest, file in wanted.items())
+        assert store.sweep_staging(0) == 0
+
+    def test_many_files_of_which_one_changed_are_refused_by_naming_it(self, store: BlobStore, tmp_path: Path) -> None:
+        wanted = {}
+        for number in range(4):
+            file = tmp_path / str(number)
+            file.write_bytes(pattern(2000 + number))
+            wanted[digest_of(pattern(2000 + number))] = file
+        (changed,) = [digest for digest, file in wanted.items() if file.name == "2"]
+        wanted[changed].write_bytes(b"other")
+        with pytest.raises(DigestMismatchError) as caught:
+            store.put_files(wanted)
+        assert caught.value.problems[0].expected == changed
+        assert not store.has(changed)
+        assert store.sweep_staging(0) == 0
+
     def test_chunks_may_share_one_buffer(self, store: BlobStore) -> None:
         buffer = bytearray(3)
 

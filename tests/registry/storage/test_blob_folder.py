@@ -11,7 +11,7 @@ import pytest
 
 from registry.errors import NotFoundError, UnavailableError, UsageProblemError
 from registry.storage import FolderStore, ObjectStore, open_store
-from tests.registry.storage.contract import ABC_DIGEST
+from tests.registry.storage.contract import ABC_DIGEST, digest_of
 
 NAME = ABC_DIGEST.removeprefix("blake3:")
 
@@ -52,6 +52,32 @@ def test_file_is_on_disk_before_it_is_visible_and_its_folder_after(
     (staged, visible), *folders = synced
     assert (staged.startswith("staging/"), visible) == (True, False)
     assert folders == [("blobs", False), (f"blobs/{NAME[:2]}", True)]
+
+
+def test_many_files_are_on_disk_before_they_are_visible_and_each_folder_once_after(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {}
+    for number in range(600):
+        file = tmp_path / str(number)
+        file.write_bytes(str(number).encode())
+        wanted[digest_of(str(number).encode())] = file
+    synced: list[tuple[Path, int]] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((place, len(list(place.iterdir())) if place.is_dir() else 0))
+
+    monkeypatch.setattr(os, "fsync", note)
+    store.put_files(wanted)
+    folders = [place for place, _ in synced if place.is_dir()]
+    assert len(folders) == len(set(folders)) == 1 + len({digest[7:9] for digest in wanted})
+    assert len(synced) - len(folders) == 600
+    # files, then the folder that got new folders, then these, complete
+    assert [place.is_dir() for place, _ in synced] == [False] * 600 + [True] * len(folders)
+    assert sum(files for _, files in synced[601:]) == 600
 
 
 def test_a_symbolic_link_in_place_of_a_blob_is_no_blob(store: FolderStore, root: Path, tmp_path: Path) -> None:
