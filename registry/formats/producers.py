@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from registry.errors import RefusedError
+from registry.formats.diffusers.producer import DIFFUSERS
 from registry.formats.directory import Directory
 from registry.formats.draft import Producer
-from registry.formats.diffusers.producer import DIFFUSERS
 from registry.formats.experts.orthogonal import ORTHOGONAL
 from registry.formats.experts.routed import ROUTED
 from registry.formats.kohya.producer import KOHYA

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from registry.formats import remarks
+from registry.formats.build import Scanned, manifest_of, replaced, replaced_problems, scanned
 from registry.formats.directory import PICKLE_SUFFIXES, TENSOR_SUFFIXES, Directory, open_directory, pickle_problem
-from registry.formats.draft import Draft, Piece
+from registry.formats.draft import Draft
 from registry.formats.factors import value_problems
-from registry.formats.match import Match, Placed, matched
+from registry.formats.match import Match, matched
 from registry.formats.producers import find_producer
 from registry.formats.readings import AdapterReading, FileReading, Note, Progress
 from registry.formats.report import located, problem, refuse_all, shown
 from registry.formats.safetensors_file import TensorEntry
-from registry.formats.scan import ScannedFile, ScannedTensor, scan_file
-from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, sorted_factors
+from registry.formats.scan import ScannedFile, scan_file
+from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
 from schemas.errors import Problem
 
@@ -30,7 +32,12 @@ KEPT: Final = (
 
 
 def read_adapter(
-    directory: Path, base: BaseManifest, *, scratch: Path | None = None, progress: Progress | None = None
+    directory: Path,
+    base: BaseManifest,
+    *,
+    scratch: Path | None = None,
+    weight: ReadWeight | None = None,
+    progress: Progress | None = None,
 ) -> AdapterReading:
     """Read an adapter directory of any known producer.
 
@@ -42,6 +49,7 @@ def read_adapter(
         base: what it was trained on.
         scratch: an empty folder for tensors whose packing is not ours; `AdapterReading.made` leads there. Without one
             they are written, read and thrown away.
+        weight: gives base weights, to see whether factors repeat them; without it nothing is said of that.
         progress: called with the bytes of tensors just read.
 
     Raises:
@@ -53,14 +61,38 @@ def read_adapter(
         made = scratch or Path(stack.enter_context(TemporaryDirectory(prefix="adapter-")))
         draft = draft_adapter(checked, made).on(base)
         found = matched(draft, base)
-        scanned = tuple(scan_tensors(checked, made, draft, progress))
-        with located(*draft.weights[:1]):
-            manifest = _manifest(draft, found, base, {item.entry: item for file in scanned for item in file.tensors})
-    kept = (checked.digest_file(name) for name in KEPT if name in checked.names)
-    files = sorted((*draft.files, *(file.file for file in scanned), *kept), key=_by_path)
-    places = tuple(tensor.location(file.file) for file in scanned for tensor in file.tensors)
-    notes = dict(draft.notes) | _notes(draft, found, scanned)
-    return AdapterReading(manifest, tuple(files), places, notes, {name: made / name for name in draft.made})
+        tensors = scanned(scan_tensors(checked, made, draft, progress))
+        known = remarks.idle(draft.pieces, tensors) + remarks.tokenizer(checked, base)
+        known += remarks.repeats_base(draft, found, checked, made, weight)
+    whole = replaced(draft, found, base, tensors)
+    refuse_all((*known.problems, *replaced_problems(whole, base)))
+    with located(*draft.weights[:1]):
+        manifest = manifest_of(draft, found, base, tensors, whole)
+    return AdapterReading(
+        manifest=manifest,
+        files=_files(checked, draft, tensors),
+        locations=tuple(tensor.location(file.file) for file in tensors.files for tensor in file.tensors),
+        notes=_notes(draft, found, known),
+        made={name: made / name for name in draft.made},
+        binding="witnessed" if len(whole) < len(draft.replacements) else "declared",
+    )
+
+
+def _notes(draft: Draft, found: Match, known: remarks.Remarks) -> dict[str, Note]:
+    return (
+        dict(draft.notes)
+        | known.notes
+        | {
+            "conditions": (*draft.conditions, *known.conditions),
+            "producer": draft.producer,
+            "wrapper_rule": found.naming.wrapper.rule,
+        }
+    )
+
+
+def _files(directory: Directory, draft: Draft, tensors: Scanned) -> tuple[FileReading, ...]:
+    kept = (directory.digest_file(name) for name in KEPT if name in directory.names)
+    return tuple(sorted((*draft.files, *(file.file for file in tensors.files), *kept), key=_by_path))
 
 
 def draft_adapter(directory: Directory, scratch: Path) -> Draft:
@@ -71,7 +103,9 @@ def draft_adapter(directory: Directory, scratch: Path) -> Draft:
     """
     refuse_all(pickle_problem(name) for name in sorted(directory.names) if name.endswith(PICKLE_SUFFIXES))
     draft = find_producer(directory).draft(directory, scratch)
-    others = sorted(name for name in directory.names - {*draft.weights, *draft.beside} if name.endswith(TENSOR_SUFFIXES))
+    others = sorted(
+        name for name in directory.names - {*draft.weights, *draft.beside} if name.endswith(TENSOR_SUFFIXES)
+    )
     refuse_all(_unexpected(name, draft) for name in others)
     return draft
 
@@ -91,55 +125,6 @@ def scan_tensors(directory: Directory, scratch: Path, draft: Draft, progress: Pr
             refuse_all(_changed(entry) for entry in known - entries if entry.file == name)
             refuse_all(found for tensor in scanned.tensors for found in value_problems(tensor))
             yield scanned
-
-
-def _manifest(
-    draft: Draft, found: Match, base: BaseManifest, tensors: Mapping[TensorEntry, ScannedTensor]
-) -> AdapterManifest:
-    digest = base.digest
-    replacements = {found.replacements[name]: tensors[entry].ref for name, entry in draft.replacements.items()}
-    return AdapterManifest(
-        base=digest,
-        factors=sorted_factors([_factor(placed, digest, tensors) for placed in found.placed]),
-        family=draft.family,
-        initializer=draft.initializer,
-        payload=draft.payload,
-        full_replacements=tuple(FullReplacement(name=name, value=replacements[name]) for name in sorted(replacements)),
-        training=dict(draft.training),
-    )
-
-
-def _factor(placed: Placed, base: str, tensors: Mapping[TensorEntry, ScannedTensor]) -> FactorManifest:
-    piece = placed.piece
-    refs = {role: tensors[entry].ref for role, entry in piece.tensors.items()}
-    return FactorManifest(
-        base=base,
-        module=placed.module,
-        expert=piece.expert,
-        map_head=piece.map_head,
-        route_side=piece.route_side,
-        a=refs.pop("a"),
-        b=refs.pop("b"),
-        order=placed.order,
-        rank=placed.rank,
-        scale=piece.scale,
-        extra=refs,
-        source=piece.source,
-    )
-
-
-def _notes(draft: Draft, found: Match, scanned: tuple[ScannedFile, ...]) -> dict[str, Note]:
-    zero = {tensor.entry for file in scanned for tensor in file.tensors if tensor.all_zero}
-    idle = all(_is_idle(piece, zero) for piece in draft.pieces)
-    return {
-        "conditions": (*draft.conditions, *(("B_ALL_ZERO",) if idle else ())),
-        "producer": draft.producer,
-        "wrapper_rule": found.naming.wrapper.rule,
-    }
-
-
-def _is_idle(piece: Piece, zero: set[TensorEntry]) -> bool:
-    return piece.tensors["b"] in zero
 
 
 def _unexpected(name: str, draft: Draft) -> Problem:

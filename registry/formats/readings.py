@@ -12,6 +12,7 @@ from schemas.base import BaseManifest
 from schemas.digests import BlobDigests, Digest
 
 Evidence = Literal["content", "structural", "declared"]
+Binding = Literal["declared", "witnessed"]
 Progress = Callable[[int], None]
 """Called with the number of bytes just read."""
 Note = str | int | float | bool | tuple[str, ...] | None
@@ -52,6 +53,7 @@ class AdapterReading:
 
     `notes` is what its files say and identity does not hold: producer, targets, dropout, wrapper rule. `conditions`
     there are codes a reader should know, such as `B_ALL_ZERO`: every lora_B is zero, so the adapter does nothing.
+    `binding` is `witnessed` when the directory carries a copy of a base tensor that is the base's own.
     `made` says where those of `files` lie that are not in the directory: stored tensors in another arrangement.
     """
 
@@ -60,3 +62,4 @@ class AdapterReading:
     locations: tuple[TensorLocation, ...]
     notes: Mapping[str, Note]
     made: Mapping[str, Path] = field(default_factory=dict)
+    binding: Binding = "declared"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,12 @@ class ValueScan:
         if self.all_zero:
             self.all_zero = not bool((values & values.dtype.type(self._bits.magnitude)).any())
         self._seen += values.size
+
+
+def floats(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+    """Values as float32 for measurements; null for a dtype that is no plain float."""
+    if dtype == "BF16":
+        wide = np.frombuffer(data, "<u2").astype("<u4") << np.uint32(16)
+        return wide.view("<f4").reshape(shape).astype(np.float32)
+    kind = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}.get(dtype)
+    return None if kind is None else np.frombuffer(data, kind).reshape(shape).astype(np.float32)

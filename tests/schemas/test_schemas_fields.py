@@ -54,7 +54,7 @@ def refusal(model: Any, document: JsonValue, path: Path, value: JsonValue) -> st
     return f"{problem.pointer} {problem.expected}"
 
 
-@pytest.mark.parametrize("value", [True, "2", 2.5, None, 0, -1, 2**31 + 1])
+@pytest.mark.parametrize("value", [True, "2", 2.5, None, -1, 2**31 + 1])
 def test_a_rank_is_a_whole_positive_number_and_neither_bool_nor_text(value: JsonValue) -> None:
     assert refusal(FactorManifest, FACTOR, ("rank",), value).startswith("/rank ")
 
@@ -87,17 +87,48 @@ def test_a_module_name_is_printable_ascii_without_spaces(module: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("a", "shape"), [12], "a and b are matrices"),
-        (("b", "shape"), [6, 2, 1], "a and b are matrices"),
-        (("a", "shape"), [6, 2], "rank is the rows of a and the columns of b"),
-        (("b", "shape"), [2, 6], "rank is the rows of a and the columns of b"),
-        (("rank",), 3, "rank is the rows of a and the columns of b"),
+        (("a", "shape"), [12], "a and b are matrices, or a convolution's kernel and a 1 x 1 one"),
+        (("b", "shape"), [6, 2, 1], "a and b are matrices, or a convolution's kernel and a 1 x 1 one"),
+        (("a", "shape"), [6, 2], "rank is the rows of a and the columns of b, of one expert where they are stacked"),
+        (("b", "shape"), [2, 6], "rank is the rows of a and the columns of b, of one expert where they are stacked"),
+        (("rank",), 3, "rank is the rows of a and the columns of b, of one expert where they are stacked"),
         (("scale", "value"), 4.0, "scale value does not follow"),
         (("scale", "rule"), "alpha_over_sqrt_r", "scale value does not follow"),
     ],
 )
 def test_shapes_rank_and_scale_of_a_factor_agree(path: Path, value: JsonValue, said: str) -> None:
     assert said in refusal(FactorManifest, FACTOR, path, value)
+
+
+def factor_with(**fields: JsonValue) -> FactorManifest:
+    return validate(FactorManifest, {**FACTOR, **fields})
+
+
+def shaped(*shape: int) -> JsonObject:
+    return {"tensor": f"blake3:{'0' * 64}", "dtype": "F32", "shape": list(shape)}
+
+
+def test_rank_zero_is_only_that_of_triplets_all_taken() -> None:
+    explicit: JsonObject = {"alpha": 2.0, "rule": "explicit", "value": 2.0, "applied": "output"}
+    empty: JsonObject = {"a": shaped(0, 6), "b": shaped(6, 0), "rank": 0, "scale": explicit}
+    assert factor_with(**empty, extra={"E": shaped(0, 1)}).rank == 0
+    with pytest.raises(RefusedError, match="rank 0 needs E"):
+        factor_with(**empty)
+
+
+def test_a_convolution_has_its_kernel_in_a() -> None:
+    kernel: JsonObject = {"a": shaped(2, 6, 3, 3), "b": shaped(6, 2, 1, 1)}
+    assert factor_with(**kernel).a.shape == (2, 6, 3, 3)
+    for wrong in ({"b": shaped(6, 2, 3, 3)}, {"order": "(B@A)^T"}):
+        with pytest.raises(RefusedError, match="kernel"):
+            factor_with(**kernel | wrong)
+
+
+def test_stacked_experts_share_a_rank() -> None:
+    stacked: JsonObject = {"a": shaped(8, 6), "b": shaped(5, 8), "order": "B[o,r,e]A[e,r,i]"}
+    assert factor_with(**stacked).rank == 2
+    with pytest.raises(RefusedError, match="rank is the rows"):
+        factor_with(**stacked | {"a": shaped(7, 6), "b": shaped(5, 7)})
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from tests.registry.formats.builders import (
 )
 
 KEY = f"base_model.model.{QUERY}"
+MODEL = "adapter_model.safetensors"
 
 
 def read(directory: Path) -> AdapterReading:
@@ -91,18 +92,26 @@ def test_a_real_adapter_is_read_with_its_tensors_ranks_and_scales(name: str, mod
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "field"),
+    ("name", "family", "initializer", "payload", "extra"),
     [
-        ("minilm-adalora", "METHOD_UNSUPPORTED", "peft_type"),
-        ("minilm-dora-rslora", "FEATURE_UNSUPPORTED", "use_dora"),
-        ("minilm-pissa-raw", "FEATURE_UNSUPPORTED", "init_lora_weights"),
-        ("minilm-lora-rankpattern", "FEATURE_UNSUPPORTED", "modules_to_save"),
+        ("minilm-lora-rankpattern", "lora", "none", "portable", set()),
+        ("minilm-dora-rslora", "dora", "none", "portable", {"magnitude"}),
+        ("minilm-pissa-raw", "pissa", "pissa", "native", set()),
+        ("minilm-pissa-init", "lora", "none", "portable", set()),
+        ("minilm-adalora", "adalora", "none", "portable", {"E"}),
     ],
 )
-def test_a_real_adapter_of_another_kind_is_refused_by_field(name: str, code: str, field: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        read_adapter(ADAPTERS / name, minilm())
-    assert (code, ("adapter_config.json", field)) in {(item.code, item.path) for item in caught.value.problems}
+def test_a_real_adapter_of_another_kind_is_read_as_what_it_is(
+    name: str, family: str, initializer: str, payload: str, extra: set[str]
+) -> None:
+    adapter = read_adapter(ADAPTERS / name, minilm()).manifest
+    assert (adapter.family, adapter.initializer, adapter.payload) == (family, initializer, payload)
+    assert all(set(factor.extra) == extra and factor.source == family for factor in adapter.factors)
+    heads = load_file(ADAPTERS / name / MODEL)
+    for replacement in adapter.full_replacements:
+        head = heads[f"base_model.model.{replacement.name}"]
+        assert replacement.value.tensor == tensor_digest("F32", head.shape, head.tobytes())
+    assert [item.name for item in adapter.full_replacements] == ["classifier.bias", "classifier.weight"]
 
 
 def test_locations_lead_to_the_bytes_of_each_factor(tmp_path: Path) -> None:
@@ -220,7 +229,6 @@ def put(name: str, value: Any) -> Callable[[Arrays], object]:
 
 
 F32 = np.float32
-MODEL = "adapter_model.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -244,9 +252,11 @@ MODEL = "adapter_model.safetensors"
         (put(f"{KEY}.lora_C.weight", [[1.0]]), "KEY_UNKNOWN"),
         (put(f"{QUERY}.lora_A.weight", [[1.0]]), "KEY_UNKNOWN"),
         (put("base_model.model.lora_A.weight", [[1.0]]), "KEY_UNKNOWN"),
-        (put(f"{KEY}.lora_magnitude_vector", [1.0]), "KEY_UNSUPPORTED"),
-        (put(f"{KEY}.lora_B.bias", [1.0]), "KEY_UNSUPPORTED"),
-        (put("base_model.model.embeddings.word_embeddings.lora_embedding_A", [[1.0]]), "KEY_UNSUPPORTED"),
+        (put(f"{KEY}.lora_magnitude_vector", np.ones(HIDDEN, F32)), "FACTOR_EXTRA_UNDECLARED"),
+        (put(f"{KEY}.lora_B.bias", np.ones(HIDDEN, F32)), "FACTOR_EXTRA_UNDECLARED"),
+        (put(f"{KEY}.lora_E", [[1.0]]), "KEY_UNSUPPORTED"),
+        (put(f"{KEY}.lora_A0.weight", [[1.0]]), "KEY_UNSUPPORTED"),
+        (put("base_model.model.embeddings.word_embeddings.lora_embedding_A", [[1.0]]), "FACTOR_UNPAIRED"),
         (put("base_model.model.classifier.weight", [[1.0]]), "KEY_UNSUPPORTED"),
         (put(f"{KEY}.lora_A.other.weight", np.ones((2, HIDDEN), F32)), "SLOTS_MIXED"),
     ],

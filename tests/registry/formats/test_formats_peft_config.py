@@ -6,10 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from peft import LoraConfig
+from peft import AdaLoraConfig, LoraConfig, PeftType
 
 from registry.errors import RefusedError
-from registry.formats.peft.config import FIELDS, read_settings
+from registry.formats.peft.config import read_settings
+from registry.formats.peft.fields import FIELDS, METHODS
 from tests.registry.formats.builders import LORA_CONFIG
 
 
@@ -20,8 +21,16 @@ def codes(**config: object) -> dict[str | int, str]:
     return {problem.path[-1]: problem.code for problem in caught.value.problems}
 
 
-def test_the_table_holds_exactly_the_fields_of_lora_config() -> None:
-    assert set(FIELDS) == {field.name for field in fields(LoraConfig)}
+def test_the_table_holds_exactly_the_fields_of_pefts_configs_and_of_older_ones() -> None:
+    older = {"enable_lora", "merge_weights"}
+    known = {field.name for config in (LoraConfig, AdaLoraConfig) for field in fields(config)}
+    assert set(FIELDS) == known | older
+
+
+def test_every_other_method_of_peft_is_refused_by_its_name() -> None:
+    assert set(METHODS) == {method.value for method in PeftType} - {"LORA", "ADALORA"}
+    for method in METHODS:
+        assert codes(peft_type=method) == {"peft_type": "METHOD_UNSUPPORTED"}
 
 
 def test_a_config_peft_wrote_is_read() -> None:
@@ -34,37 +43,51 @@ def test_a_config_peft_wrote_is_read() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("alora_invocation_tokens", [1]),
         ("arrow_config", {"top_k": 3}),
-        ("bias", "all"),
-        ("corda_config", {"corda_method": "kpm"}),
-        ("ensure_weight_tying", True),
-        ("fan_in_fan_out", True),
-        ("init_lora_weights", "pissa"),
-        ("init_lora_weights", "pissa_niter_4"),
-        ("init_lora_weights", "olora"),
-        ("init_lora_weights", "corda"),
-        ("init_lora_weights", "loftq"),
-        ("init_lora_weights", "lora_ga"),
+        ("enable_lora", [True, False, True]),
         ("init_lora_weights", 1),
-        ("kasa_config", {"beta": 1e-4}),
+        ("init_lora_weights", "mystery"),
         ("layer_replication", [[0, 1]]),
-        ("loftq_config", {"loftq_bits": 4}),
-        ("lora_bias", True),
-        ("lora_ga_config", {"scale": "unit"}),
         ("megatron_config", {"hidden_size": 4}),
-        ("modules_to_save", ["classifier"]),
         ("monteclora_config", {"num_samples": 8}),
-        ("target_parameters", ["experts.w"]),
-        ("trainable_token_indices", [3]),
         ("use_bdlora", {"nblocks": 2}),
-        ("use_dora", True),
-        ("use_qalora", True),
-        ("velora_config", {"num_groups": 2}),
     ],
 )
 def test_a_feature_that_changes_the_function_is_refused_by_field(key: str, value: object) -> None:
     assert codes(**{key: value}) == {key: "FEATURE_UNSUPPORTED"}
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("pissa", "pissa"),
+        ("pissa_niter_4", "pissa"),
+        ("olora", "olora_init"),
+        ("corda", "corda"),
+        ("loftq", "loftq"),
+        ("lora_ga", "lora_ga"),
+    ],
+)
+def test_initializers_that_change_the_base_make_native_factors(value: str, key: str) -> None:
+    document: dict[str, Any] = LORA_CONFIG | {"init_lora_weights": value}
+    initializer = read_settings(document).initializer
+    assert (initializer.key, initializer.payload) == (key, "native")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("alora_invocation_tokens", ["a"]),
+        ("modules_to_save", "classifier"),
+        ("target_parameters", [1]),
+        ("trainable_token_indices", {"wte": 3}),
+        ("use_dora", 1),
+        ("lora_bias", "yes"),
+        ("kasa_config", True),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_refused(key: str, value: object) -> None:
+    assert codes(**{key: value}) == {key: "CONFIG_FIELD_TYPE"}
 
 
 @pytest.mark.parametrize("value", [True, False, None, "gaussian", "eva", "orthogonal", "mica"])
@@ -78,7 +101,7 @@ def test_an_unknown_truthy_field_is_refused_by_name_and_a_falsy_one_is_not() -> 
 
 
 def test_another_method_is_refused_alone() -> None:
-    assert codes(peft_type="ADALORA", init_r=8) == {"peft_type": "METHOD_UNSUPPORTED"}
+    assert codes(peft_type="LOHA", use_dora=True) == {"peft_type": "METHOD_UNSUPPORTED"}
     assert codes(peft_type=...) == {"peft_type": "CONFIG_FIELD_MISSING"}
 
 

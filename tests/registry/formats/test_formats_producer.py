@@ -18,7 +18,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from registry.errors import RefusedError
 from registry.formats import AdapterReading, BaseReading, read_adapter, read_base
 
 pytestmark = pytest.mark.filterwarnings(
@@ -109,13 +108,3 @@ def test_a_base_saved_in_shards_is_the_same_base(tmp_path: Path) -> None:
     one, many = read_base(tmp_path / "one"), read_base(tmp_path / "many", jobs=3)
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
     assert many.manifest == one.manifest
-
-
-def test_an_embedding_adapter_is_refused_by_what_it_is(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = BertModel(BERT)
-    with pytest.raises(RefusedError) as caught:
-        saved(tmp_path, model, model, {"target_modules": ["query", "word_embeddings"], "r": 2})
-    assert {(problem.code, problem.observed) for problem in caught.value.problems} == {
-        ("KEY_UNSUPPORTED", "LoRA on an embedding")
-    }
