@@ -13,7 +13,7 @@ PAIR: Final = frozenset({"a", "b"})
 
 
 def pair_problems(roles: Mapping[str, TensorEntry], names: Mapping[str, str], extras: Set[str]) -> list[Problem]:
-    """`FACTOR_UNPAIRED`, `EXTRA_MISSING` and `EXTRA_UNDECLARED`.
+    """`FACTOR_UNPAIRED`, `FACTOR_EXTRA_MISSING` and `FACTOR_EXTRA_UNDECLARED`.
 
     Args:
         roles: the tensors of one module; never empty.
@@ -27,10 +27,10 @@ def pair_problems(roles: Mapping[str, TensorEntry], names: Mapping[str, str], ex
         return [problem("FACTOR_UNPAIRED", place, f"{names['a']} and {names['b']}", f"only {there}", hint)]
     hint = "Restore config and tensors of one save: they say different things."
     missing = [
-        problem("EXTRA_MISSING", place, f"{names[role]} on every module", f"only {there}", hint)
+        problem("FACTOR_EXTRA_MISSING", place, f"{names[role]} on every module", f"only {there}", hint)
         for role in sorted(extras - roles.keys())
     ]
     return missing + [
-        problem("EXTRA_UNDECLARED", roles[role].place, f"no {names[role]}", "one in the file", hint)
+        problem("FACTOR_EXTRA_UNDECLARED", roles[role].place, f"no {names[role]}", "one in the file", hint)
         for role in sorted(roles.keys() - PAIR - extras)
     ]

@@ -116,16 +116,16 @@ def _holds(module: str, parameter: str) -> bool:
 
 
 def _flag_problems(settings: LoraSettings, tensors: Mapping[str, TensorEntry]) -> list[Problem]:
-    """`EXTRA_MISSING` and `EXTRA_UNDECLARED`: what a flag promises is there on every factor, and nothing else is."""
+    """`FACTOR_EXTRA_MISSING`, `FACTOR_EXTRA_UNDECLARED`: every factor has what a flag promises, and nothing else."""
     there = tensors.keys() - {"a", "b", "ranknum"}
     place = tensors["a"].place
-    missing = [_extra("EXTRA_MISSING", place, role, "none") for role in sorted(settings.extras - there)]
+    missing = [_extra("FACTOR_EXTRA_MISSING", place, role, "none") for role in sorted(settings.extras - there)]
     undeclared = sorted(there - settings.extras)
-    return missing + [_extra("EXTRA_UNDECLARED", tensors[role].place, role, "one") for role in undeclared]
+    return missing + [_extra("FACTOR_EXTRA_UNDECLARED", tensors[role].place, role, "one") for role in undeclared]
 
 
 def _extra(code: str, place: tuple[str | int, ...], role: str, observed: str) -> Problem:
-    wanted = "a" if code == "EXTRA_MISSING" else "no"
+    wanted = "a" if code == "FACTOR_EXTRA_MISSING" else "no"
     hint = "Restore config and tensors of one save: the flag and the tensors say different things."
     return problem(code, place, f"{wanted} {role} tensor, as {_FLAGS[role]} says", f"{observed} in the file", hint)
 
