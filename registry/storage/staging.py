@@ -52,7 +52,7 @@ class Staging:
         """Remove files that nobody has written to for `older_than_s`; a running put writes and stays."""
         newest = time.time() - older_than_s
         removed = 0
-        with folder_failures(self._folder), os.scandir(self.folder) as files:
+        with folder_failures(self._folder), os.scandir(self._folder) as files:
             for file in files:
                 with suppress(FileNotFoundError):
                     status = file.stat(follow_symlinks=False)
