@@ -51,6 +51,12 @@ _FEATURES: Final = (
 )
 
 
+ROLE_NAMES: Final = {
+    "a": "lora_A", "b": "lora_B", "bias": "lora_B.bias", "magnitude": "lora_magnitude_vector", "diag": "lora_diag",
+    "E": "lora_E", "ranknum": "ranknum",
+}  # fmt: skip
+
+
 class Site(NamedTuple):
     """A module of the file, and how many wrappers lie outside the one that holds the tensors."""
 
@@ -76,7 +82,7 @@ def read_keys(names: Iterable[str], *, bare: bool = False) -> Keys:
         names: of the file.
         bare: whether factors are stored as AdaLoRA does.
 
-    Problems: `KEY_UNKNOWN`, `KEY_UNSUPPORTED` (with the feature), `SLOTS_MIXED`, `FACTOR_UNPAIRED`.
+    Problems: `KEY_UNKNOWN`, `KEY_UNSUPPORTED` (with the feature), `SLOTS_MIXED`.
     """
     table = _Table(bare)
     for name in sorted(names):
@@ -135,7 +141,6 @@ class _Table:
             hint = "Save each adapter into a directory of its own."
             observed = shown(sorted(map(str, self._slots)))
             problems.append(problem("SLOTS_MIXED", (WEIGHTS,), "one adapter slot", observed, hint))
-        problems += [_unpaired(site, roles) for site, roles in self._factors.items() if not {"a", "b"} <= roles.keys()]
         return Keys(self._factors, self._whole, self._tokens, next(iter(self._slots), None), tuple(problems))
 
 
@@ -150,11 +155,3 @@ def _unknown(name: str) -> Problem:
     expected = f"{ROOT}<module>.lora_A.weight or lora_B.weight"
     hint = "Save the adapter with PEFT's save_pretrained; a tensor that is not understood cannot be dropped."
     return problem("KEY_UNKNOWN", (WEIGHTS, name), expected, shown(name), hint)
-
-
-def _unpaired(site: Site, roles: Mapping[str, str]) -> Problem:
-    there = next(iter(roles))
-    missing = " and ".join(f"lora_{side.upper()}" for side in ("a", "b") if side not in roles)
-    hint = "The file is incomplete: save the adapter again."
-    path = (WEIGHTS, roles[there])
-    return problem("FACTOR_UNPAIRED", path, f"{missing} of {shown(site.module)}", f"only {there}", hint)

@@ -11,17 +11,16 @@ from typing import Final
 from registry.formats.directory import Directory
 from registry.formats.draft import Draft, Piece
 from registry.formats.made import ROWS_FILE
+from registry.formats.pairs import PAIR, pair_problems
 from registry.formats.peft.config import LoraSettings, read_settings
 from registry.formats.peft.fields import CONFIG, provenance
-from registry.formats.peft.keys import WEIGHTS, Site, read_keys
+from registry.formats.peft.keys import ROLE_NAMES, WEIGHTS, Keys, Site, read_keys
 from registry.formats.peft.parts import row_numbers, token_rows, whole_tensors
 from registry.formats.peft.targets import rank_and_scale, targeted
-from registry.formats.report import problem, refuse_all
+from registry.formats.report import refuse_all
 from registry.formats.safetensors_file import TensorEntry
 from registry.formats.scan import file_header
 from schemas.errors import Problem
-
-_FLAGS: Final = {"magnitude": "use_dora", "diag": "kasa_config", "bias": "lora_bias", "E": "peft_type"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class PeftProducer:
         settings = read_settings(document)
         entries = {entry.name: entry for entry in file_header(directory, WEIGHTS).tensors}
         keys = read_keys(entries, bare=settings.method == "ADALORA")
-        refuse_all(keys.problems)
+        refuse_all((*keys.problems, *_unpaired(keys, entries)))
         family = _family(settings)
         problems: list[Problem] = []
         pieces = [_piece(settings, site, keys.factors[site], entries, family, problems) for site in keys.factors]
@@ -97,7 +96,9 @@ def _piece(
     tensors = {role: entries[name] for role, name in names.items()}
     rank, scale, wrong = rank_and_scale(settings, site.module, tensors["a"].shape[0] if tensors["a"].shape else 0)
     problems += wrong
-    problems += _flag_problems(settings, tensors)
+    problems += pair_problems(
+        {role: tensors[role] for role in tensors if role != "ranknum"}, ROLE_NAMES, settings.extras
+    )
     return Piece(
         module=site.module,
         tensors=tensors,
@@ -109,25 +110,20 @@ def _piece(
     )
 
 
+def _unpaired(keys: Keys, entries: Mapping[str, TensorEntry]) -> list[Problem]:
+    """Sites without both factors, which no later check can look at."""
+    alone = [roles for roles in keys.factors.values() if not roles.keys() >= PAIR]
+    return [
+        found
+        for roles in alone
+        for found in pair_problems({role: entries[name] for role, name in roles.items()}, ROLE_NAMES, frozenset())
+    ]
+
+
 def _holds(module: str, parameter: str) -> bool:
     """Whether a parameter's name, full or an ending, can be of this module."""
     owner, _, _ = parameter.rpartition(".")
     return not owner or module == owner or module.endswith(f".{owner}")
-
-
-def _flag_problems(settings: LoraSettings, tensors: Mapping[str, TensorEntry]) -> list[Problem]:
-    """`FACTOR_EXTRA_MISSING`, `FACTOR_EXTRA_UNDECLARED`: every factor has what a flag promises, and nothing else."""
-    there = tensors.keys() - {"a", "b", "ranknum"}
-    place = tensors["a"].place
-    missing = [_extra("FACTOR_EXTRA_MISSING", place, role, "none") for role in sorted(settings.extras - there)]
-    undeclared = sorted(there - settings.extras)
-    return missing + [_extra("FACTOR_EXTRA_UNDECLARED", tensors[role].place, role, "one") for role in undeclared]
-
-
-def _extra(code: str, place: tuple[str | int, ...], role: str, observed: str) -> Problem:
-    wanted = "a" if code == "FACTOR_EXTRA_MISSING" else "no"
-    hint = "Restore config and tensors of one save: the flag and the tensors say different things."
-    return problem(code, place, f"{wanted} {role} tensor, as {_FLAGS[role]} says", f"{observed} in the file", hint)
 
 
 def _training(settings: LoraSettings) -> dict[str, str]:
