@@ -3,5 +3,15 @@
 from validators.codes import CODES, CodeRecord, explain
 from validators.decision import RULES_VERSION, decide
 from validators.errors import CodeUnknownError, CouldNotCheckError
+from validators.rules.family import refused_form
 
-__all__ = ["CODES", "RULES_VERSION", "CodeRecord", "CodeUnknownError", "CouldNotCheckError", "decide", "explain"]
+__all__ = [
+    "CODES",
+    "RULES_VERSION",
+    "CodeRecord",
+    "CodeUnknownError",
+    "CouldNotCheckError",
+    "decide",
+    "explain",
+    "refused_form",
+]

@@ -126,7 +126,7 @@ def profile_of(factor: FactorManifest, family: str) -> Profile:
         scale.rule,
         scale.value,
         (a.dtype, b.dtype),
-        tuple((role, factor.extra[role].shape) for role in sorted(factor.extra)),
+        tuple((role, factor.extra[role].shape) for role in sorted(factor.extra)) if factor.extra else (),
     )
 
 

@@ -10,8 +10,10 @@ from typing import Final
 import click
 
 from registry.app import cli
+from registry.cli.methods import lines
 from registry.service.explain import notes
 from schemas.catalogue import Failure, failures
+from schemas.catalogue.methods import Method, methods
 from validators import CODES
 
 ROOT: Final = Path(__file__).parents[2]
@@ -29,6 +31,11 @@ def failures_page() -> str:
     return "\n\n".join([_FAILURES_HEAD, *(_failure(failure) for failure in failures())]) + "\n"
 
 
+def methods_page() -> str:
+    """Every row of the method catalogue."""
+    return "\n\n".join([_METHODS_HEAD, *(_method(row) for row in methods().values())]) + "\n"
+
+
 def cli_page() -> str:
     """The help of every command."""
     return "\n\n".join([_CLI_HEAD, *_helps(cli, "registry", None)]) + "\n"
@@ -38,6 +45,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/reference/codes.md": codes_page,
     "docs/reference/failures.md": failures_page,
     "docs/reference/cli.md": cli_page,
+    "docs/reference/methods.md": methods_page,
 }
 
 _CODES_HEAD: Final = """# Codes
@@ -60,6 +68,12 @@ What breaks, what notices it, who repairs it and what stays unproven afterwards;
 The families `variants`, `conditional` and `routed` come from the documents (a section names the place), `registry` is
 our own. Every injected fault is executed by a test. Recovered means that the invariant holds again, the named test
 passes, and nothing more is claimed than before. Made by `python -m tests.docs.reference`."""
+
+_METHODS_HEAD: Final = """# Methods
+
+What every key of the catalogue names, and `registry method show KEY` prints. Paper and pinned code have a row each
+where they differ. Executed claims name the check of an oracle that computes them; what no source fixes is not
+verified. Made by `python -m tests.docs.reference`."""
 
 _CLI_HEAD: Final = """# Commands
 
@@ -112,6 +126,11 @@ def _failure(failure: Failure) -> str:
             f"| stays unproven | {failure.limit} |",
         ]
     )
+
+
+def _method(row: Method) -> str:
+    cells = (f"| {label} | {text.replace('|', '&#124;')} |" for label, text in lines(row))
+    return "\n".join([f"## {row.key}", "", row.name, "", "| | |", "| --- | --- |", *cells])
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from schemas.catalogue.methods import Form, family
+from schemas.catalogue.methods import Contract, Form, family
 from schemas.decision import Finding
 from validators.context import Context, finding
 
@@ -23,6 +23,13 @@ NOT_SUMMED: Final[Mapping[Form, str]] = MappingProxyType(
 )
 """Forms that are no sum of s B A. Residual and coupled factors are one, on the base their initializer left: predicate B
 speaks of them."""
+
+
+def refused_form(contract: Contract) -> str | None:
+    """The code that refuses to compose every adapter of a family; none where its factors are summed."""
+    if "none" not in contract.initializers:
+        return NOT_SUMMED.get(contract.form, "INITIALIZER_MUTATES_BASE")
+    return NOT_SUMMED.get(contract.form, "LORA_BIAS_NOT_COMPOSED" if "bias" in contract.roles else None)
 
 
 def known(context: Context) -> Iterator[Finding]:
