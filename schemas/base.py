@@ -11,6 +11,7 @@ from schemas.canonical import JsonObject, canonical_bytes
 from schemas.compute import ComputeContractManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.model import Count, Identifier, Manifest, NotVerified, Record
+from schemas.quantizers import PackedWeights, Quantizer
 
 
 class TensorRef(Record):
@@ -41,7 +42,8 @@ class BaseManifest(Manifest):
 
     `weights` maps canonical names, verbatim, to tensors; `weights_digest` hashes that map, so two packagings of the
     same numbers agree. Both are `not_verified` where the evidence did not reach them. `compute_contracts` holds what is
-    conditional in the base, whole, so that judging an adapter on it needs nothing else.
+    conditional in the base, whole, so that judging an adapter on it needs nothing else. `quantizer` is how weights are
+    packed, `none` for plain numbers.
     """
 
     KIND: ClassVar[str] = "base"
@@ -50,8 +52,17 @@ class BaseManifest(Manifest):
     weights_digest: Digest | NotVerified
     architecture: AnyArchitecture
     tokenizer: TokenizerRef | Literal["none"]
-    quantizer: Literal["none"] = "none"
+    quantizer: Literal["none"] | NotVerified | Quantizer = "none"
     compute_contracts: Literal["none"] | Annotated[tuple[ComputeContractManifest, ...], Field(min_length=1)] = "none"
+
+    def shape_of(self, module: str) -> tuple[int, ...] | None:
+        """The shape of a module's weight in elements, also where it is stored packed; null for none that is known."""
+        if isinstance(self.quantizer, PackedWeights) and module in self.quantizer.packed:
+            return self.quantizer.packed[module]
+        if isinstance(self.weights, str):
+            return None
+        weight = self.weights.get(f"{module}.weight")
+        return None if weight is None else weight.shape
 
     @model_validator(mode="after")
     def _weights_agree(self) -> Self:

@@ -99,6 +99,20 @@ def open_directory(path: Path) -> Directory:
     return Directory(path, frozenset(names))
 
 
+def open_file(path: Path) -> Directory:
+    """The directory of a single file, with that file alone in it.
+
+    Raises:
+        UsageProblemError: `DIRECTORY_MISSING`.
+        RefusedError: `SYMLINK_REFUSED`.
+    """
+    if path.is_symlink():
+        raise RefusedError(_symlink(path.name))
+    if not path.is_file():
+        raise UsageProblemError(_no_directory(path, FileNotFoundError(2, "No such file or directory")))
+    return Directory(path.absolute().parent, frozenset({path.name}))
+
+
 def json_object(data: bytes) -> JsonObject:
     """Parse bytes that must be one JSON object (`JSON_NOT_OBJECT` otherwise)."""
     document = parse_json(data)

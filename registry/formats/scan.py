@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -17,6 +17,9 @@ from registry.hashing import StreamHasher, Update, stream_blocks
 from schemas.base import TensorRef
 from schemas.digests import Digest, TensorHasher
 from schemas.errors import Problem
+
+ReadHeader = Callable[[BinaryIO, int, str], Header]
+"""Reads the header of a file of so many bytes, by its name."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +58,36 @@ def file_header(directory: Directory, name: str) -> Header:
 
 
 def scan_file(
-    directory: Directory, name: str, *, values: bool = False, progress: Progress | None = None
+    directory: Directory,
+    name: str,
+    *,
+    values: bool = False,
+    progress: Progress | None = None,
+    header: ReadHeader = read_header,
 ) -> ScannedFile:
     """Hash a file and all its tensors in blocks of at most 4 MiB, each block read once.
 
+    Args:
+        header: reads what stands before the tensors; they follow in its order, with nothing but padding between.
+
     Raises:
-        RefusedError: what `read_header` refuses, or `FILE_CHANGED` when the file shrinks or grows meanwhile.
+        RefusedError: what `header` refuses, or `FILE_CHANGED` when the file shrinks or grows meanwhile.
     """
     with directory.open(name) as stream, StreamHasher() as hasher:
-        header = read_header(stream, os.fstat(stream.fileno()).st_size, name)
+        size = os.fstat(stream.fileno()).st_size
+        entries = header(stream, size, name).tensors
         stream.seek(0)
-        for block in _exactly(stream, header.data_start, name):
-            _take(hasher, block, (), progress)
-        tensors = tuple(_scan(stream, hasher, entry, name, values, progress) for entry in header.tensors)
+        scans, position = [], 0
+        for entry in entries:
+            _pass(stream, hasher, entry.offset - position, name, progress)
+            scans.append(_scan(stream, hasher, entry, name, values, progress))
+            position = entry.offset + entry.length
+        _pass(stream, hasher, size - position, name, progress)
         if stream.read(1):
             raise RefusedError(_changed(name))
         digests = hasher.finish()
-    return ScannedFile(FileReading(name, digests), tuple(scanned() for scanned in tensors))
+    tensors = tuple(scanned() for scanned in scans)
+    return ScannedFile(FileReading(name, digests), tensors)
 
 
 class _Scan:
@@ -99,6 +115,12 @@ def _scan(
     for block in _exactly(stream, entry.length, name):
         _take(hasher, block, scan.updates, progress)
     return scan
+
+
+def _pass(stream: BinaryIO, hasher: StreamHasher, length: int, name: str, progress: Progress | None) -> None:
+    """Header and padding: part of the file, of no tensor."""
+    for block in _exactly(stream, length, name):
+        _take(hasher, block, (), progress)
 
 
 def _take(hasher: StreamHasher, block: bytes, updates: tuple[Update, ...], progress: Progress | None) -> None:

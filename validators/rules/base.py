@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas.base import BaseManifest, WeightRef
+from schemas.canonical import JsonValue
 from schemas.catalogue.methods import family
 from schemas.decision import Finding
+from schemas.quantizers import Quantizer
 from validators.context import Context, Member, finding
 
 
@@ -37,7 +39,8 @@ def quantizer(context: Context) -> Iterator[Finding]:
     for member in _elsewhere(context):
         ours, theirs = context.base.quantizer, member.base.quantizer
         if ours != theirs:
-            yield finding("BASE_QUANTIZER_DIFFERS", member.digest, ("base", "quantizer"), ours, theirs)
+            place, one, other = _packing_difference(ours, theirs)
+            yield finding("BASE_QUANTIZER_DIFFERS", member.digest, ("base", "quantizer", *place), one, other)
 
 
 def tokenizer(context: Context) -> Iterator[Finding]:
@@ -74,6 +77,21 @@ def initializer(context: Context) -> Iterator[Finding]:
             yield finding(
                 "INITIALIZER_MUTATES_BASE", member.digest, ("initializer",), "none", member.adapter.initializer
             )
+
+
+def _packing_difference(ours: Quantizer | str, theirs: Quantizer | str) -> tuple[tuple[str, ...], str, str]:
+    """The first field in which two ways of packing differ, or the ways themselves where they share no fields."""
+    if isinstance(ours, str) or isinstance(theirs, str) or ours.scheme != theirs.scheme:
+        one, other = (side if isinstance(side, str) else side.scheme for side in (ours, theirs))
+        return (), one, other
+    mine, others = ours.document(), theirs.document()
+    field = min(key for key in mine if mine[key] != others[key])
+    return (field,), _short(mine[field]), _short(others[field])
+
+
+def _short(value: JsonValue) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:119] + "…"
 
 
 def _elsewhere(context: Context) -> Iterator[Member]:

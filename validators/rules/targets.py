@@ -32,21 +32,20 @@ def modules(context: Context) -> Iterator[Finding]:
     A base without weight names is left to the rule on evidence, which makes it a condition; factors that are no plain
     product of matrices are left to the rules that refuse them as such.
     """
-    weights = context.base.weights
-    if isinstance(weights, str):
+    if isinstance(context.base.weights, str):
         return
     for profile, digests in context.factors.items():
         if not is_plain_product(profile):
             continue
-        name = profile.site[0] + ".weight"
-        weight = weights.get(name)
-        if weight is None:
+        shape = context.base.shape_of(profile.site[0])
+        if shape is None:
+            name = profile.site[0] + ".weight"
             for digest in digests:
                 yield finding("TARGET_MODULE_MISSING", digest, profile.path, name, "not a weight of the base")
-        elif weight.shape != profile.delta:
-            observed = _oriented(weight.shape, profile.delta)
+        elif shape != profile.delta:
+            observed = _oriented(shape, profile.delta)
             for digest in digests:
-                yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(weight.shape), observed)
+                yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(shape), observed)
 
 
 def sites(context: Context) -> Iterator[Finding]:

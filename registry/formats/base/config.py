@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from registry.errors import RefusedError
-from registry.formats.base.keys import CONFIG, IGNORABLE, NEUTRAL
+from registry.formats.base.keys import CONFIG, IGNORABLE, NEUTRAL, QUANTIZATION
 from registry.formats.base.rules import Values
 from registry.formats.base.types import CONFIG_TYPES, ConfigType, Default
 from registry.formats.fields import Fields
@@ -18,12 +18,11 @@ from schemas.architectures import KnownArchitecture
 from schemas.canonical import JsonObject, JsonValue
 from schemas.errors import Problem
 
-QUANTIZATION: Final = "quantization_config"
 _UNKNOWN: Final = "This setting may change what the model computes and is not understood; it cannot be dropped."
 
 
-def read_architecture(document: JsonObject) -> KnownArchitecture:
-    """The architecture a config.json describes; how the weights are packed is read elsewhere.
+def read_architecture(document: JsonObject, file: str = CONFIG) -> KnownArchitecture:
+    """The architecture a config.json, or a file with the same settings, describes; packing is read elsewhere.
 
     Raises:
         RefusedError: `MODEL_TYPE_UNLISTED`, `CONFIG_KEY_UNKNOWN`, `CONFIG_FIELD_TYPE`, `CONFIG_FIELD_VALUE`,
@@ -33,14 +32,14 @@ def read_architecture(document: JsonObject) -> KnownArchitecture:
     if not isinstance(model_type, str) or model_type not in CONFIG_TYPES:
         raise RefusedError(_unlisted(model_type))
     facts = CONFIG_TYPES[model_type]
-    fields = Fields(_respelled(document, facts), CONFIG)
+    fields = Fields(_respelled(document, facts), file)
     _refuse_unknown(fields, facts)
     _refuse_two_values(fields, document, facts)
     values: Values = {"model_type": model_type}
     for name, default in facts.fields.items():
         values[name] = _value(fields, name, default, values)
     refuse_all(fields.problems)
-    with located(CONFIG):
+    with located(file):
         return facts.record.model_validate(values)
 
 
@@ -73,12 +72,10 @@ def _refuse_two_values(fields: Fields, document: JsonObject, facts: ConfigType) 
 
 
 def _refuse_unknown(fields: Fields, facts: ConfigType) -> None:
-    understood = facts.fields.keys() | facts.keys | facts.ignorable | IGNORABLE
+    understood = facts.fields.keys() | facts.keys | facts.ignorable | IGNORABLE | {QUANTIZATION}
     neutral = {**NEUTRAL, **facts.neutral}
     for key, value in fields.document.items():
-        if key == QUANTIZATION and value:
-            fields.refuse("BASE_QUANTIZED", key, "a base in floating point", value, "Register the unquantised weights.")
-        elif key not in understood and value and value != neutral.get(key):
+        if key not in understood and value and value != neutral.get(key):
             fields.refuse("CONFIG_KEY_UNKNOWN", key, "a key known for this model type", value, _UNKNOWN)
 
 

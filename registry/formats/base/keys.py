@@ -7,6 +7,7 @@ from typing import Final
 from schemas.canonical import JsonValue
 
 CONFIG: Final = "config.json"
+QUANTIZATION: Final = "quantization_config"
 _RUNNING: Final = frozenset({
     "_attn_implementation", "_name_or_path", "attn_implementation", "cache_implementation", "chunk_size_feed_forward",
     "dtype", "gradient_checkpointing", "output_attentions", "output_hidden_states", "output_past", "return_dict",

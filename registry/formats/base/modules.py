@@ -11,6 +11,7 @@ from registry.errors import RefusedError
 from registry.formats.base.naming import MODEL_TYPES, ModelType, Stack
 from registry.formats.report import problem
 from schemas.base import BaseManifest, WeightRef
+from schemas.quantizers import PackedWeights
 
 Kind = Literal["linear", "embedding", "conv1d", "conv2d", "parameter"]
 Shape = tuple[int, ...]
@@ -43,8 +44,10 @@ def layers(base: BaseManifest) -> dict[str, Layer]:
     """
     facts = MODEL_TYPES[base.architecture.model_type]
     shapes = weight_shapes(base)
+    packed = _packed(base)
+    shapes = {name: shape for name, shape in shapes.items() if _owner(name) not in packed}
     found = dict(_layer(facts, name, shape) for name, shape in shapes.items() if len(shape) > 1)
-    found |= _tied_outputs(facts, shapes)
+    found |= packed | dict(_tied_outputs(facts, shapes))
     return found | (_stacked(facts.stack, shapes) if facts.stack else {})
 
 
@@ -92,6 +95,21 @@ def is_embedding(base: BaseManifest, module: str) -> bool:
 def output_modules(base: BaseManifest) -> tuple[str, ...]:
     """The output embeddings, which `all-linear` leaves out."""
     return MODEL_TYPES[base.architecture.model_type].outputs
+
+
+def _packed(base: BaseManifest) -> dict[str, Layer]:
+    """Linear layers stored as codes, scales and codebooks, by their weight's own shape."""
+    if not isinstance(base.quantizer, PackedWeights) or isinstance(base.weights, str):
+        return {}
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(base.weights):
+        parts[_owner(name)].append(name)
+    return {module: Layer("linear", shape, tuple(parts[module])) for module, shape in base.quantizer.packed.items()}
+
+
+def _owner(name: str) -> str:
+    """The module a stored tensor belongs to: bitsandbytes hangs its parts below ``<module>.weight``."""
+    return name.partition(".weight.")[0] if ".weight." in name else name.rpartition(".")[0]
 
 
 def _layer(facts: ModelType, name: str, shape: Shape) -> tuple[str, Layer]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from registry.formats.base.keys import CONFIG
 from registry.formats.fields import Fields
 from schemas.architectures import Rope
 from schemas.canonical import JsonObject, JsonValue
@@ -55,7 +54,7 @@ def read_rope(fields: Fields, defaults: RopeDefaults) -> Rope:
 def read_ropes(fields: Fields, defaults: RopeDefaults) -> tuple[Rope, Rope]:
     """Gemma 3's two settings: of the full layers and of the sliding ones."""
     _refuse_interleaved(fields)
-    nested = Fields(fields.table("rope_parameters"), CONFIG, "rope_parameters")
+    nested = Fields(fields.table("rope_parameters"), *fields.path, "rope_parameters")
     for key in sorted(nested.document.keys() - {_FULL, _SLIDING}):
         nested.refuse("CONFIG_KEY_UNKNOWN", key, f"{_FULL} or {_SLIDING}", nested.document[key])
     full = dict(nested.table(_FULL)) | dict(fields.table("rope_scaling"))
@@ -68,7 +67,7 @@ def read_ropes(fields: Fields, defaults: RopeDefaults) -> tuple[Rope, Rope]:
 
 
 def _rope(fields: Fields, given: JsonObject, theta: float, defaults: RopeDefaults) -> Rope:
-    inner = Fields(given, CONFIG)
+    inner = Fields(given, *fields.path)
     kind = inner.text("rope_type", inner.text("type", "default"))
     if defaults.original is not None:
         kind = _PHI3_NAMES.get(kind, kind)

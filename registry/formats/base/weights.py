@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from registry.errors import RefusedError
+from registry.formats.base.stored import Stored
 from registry.formats.directory import PICKLE_SUFFIXES, Directory, pickle_problem, plain_name_problems
 from registry.formats.readings import FileReading, Progress, TensorLocation
 from registry.formats.report import problem, refuse_all, shown
@@ -16,6 +17,7 @@ from registry.formats.safetensors_file import TensorEntry
 from registry.formats.scan import ScannedFile, file_header, scan_file
 from schemas.base import WeightRef
 from schemas.canonical import JsonObject
+from schemas.digests import Digest
 from schemas.errors import Problem
 
 SINGLE: Final = "model.safetensors"
@@ -39,6 +41,7 @@ class Weights:
     refs: Mapping[str, WeightRef]
     files: tuple[FileReading, ...]
     locations: Mapping[str, TensorLocation]
+    stored: Stored
 
 
 def find_layout(directory: Directory) -> Layout:
@@ -68,7 +71,7 @@ def read_headers(directory: Directory, layout: Layout) -> Weights:
     refuse_all(_agreement_problems(layout, headers))
     entries = [entry for tensors in headers.values() for entry in tensors]
     refs = {entry.name: WeightRef(tensor="not_verified", dtype=entry.dtype, shape=entry.shape) for entry in entries}
-    return Weights(refs, layout.files, {})
+    return Weights(refs, layout.files, {}, _stored(directory, headers, {}))
 
 
 def read_content(directory: Directory, layout: Layout, progress: Progress | None, jobs: int) -> Weights:
@@ -83,7 +86,17 @@ def read_content(directory: Directory, layout: Layout, progress: Progress | None
             entry = tensor.entry
             refs[entry.name] = WeightRef(tensor=tensor.digest, dtype=entry.dtype, shape=entry.shape)
             locations[entry.name] = tensor.location(file.file)
-    return Weights(refs, (*layout.files, *(file.file for file in scanned)), locations)
+    shards = {file.file.path: tuple(tensor.entry for tensor in file.tensors) for file in scanned}
+    stored = _stored(directory, shards, {name: place.tensor for name, place in locations.items()})
+    return Weights(refs, (*layout.files, *(file.file for file in scanned)), locations, stored)
+
+
+def _stored(
+    directory: Directory, shards: Mapping[str, tuple[TensorEntry, ...]], digests: Mapping[str, Digest]
+) -> Stored:
+    entries = {entry.name: entry for tensors in shards.values() for entry in tensors}
+    files = {entry.name: file for file, tensors in shards.items() for entry in tensors}
+    return Stored(directory, entries, files, digests)
 
 
 def _scan(directory: Directory, progress: Progress | None, name: str) -> ScannedFile:

@@ -128,11 +128,6 @@ def test_unknown_truthy_keys_are_refused_together_and_falsy_ones_are_not() -> No
     }
 
 
-def test_a_quantised_base_is_refused() -> None:
-    found = codes({"model_type": "llama", "quantization_config": {"bits": 4}})
-    assert found == {("config.json", "quantization_config"): "BASE_QUANTIZED"}
-
-
 def test_wrong_types_and_values_are_refused_together() -> None:
     document = {
         "model_type": "llama",
