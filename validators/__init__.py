@@ -1,6 +1,7 @@
 """Whether things fit: pure functions from manifests to findings and a decision. No I/O, no torch."""
 
-from validators.codes import CODES, CodeRecord, explain
+from validators.codes import CODES, CodeRecord, explain, problem_of
+from validators.contract import judge_adapter
 from validators.decision import RULES_VERSION, decide
 from validators.errors import CodeUnknownError, CouldNotCheckError
 from validators.rules.family import refused_form
@@ -13,5 +14,7 @@ __all__ = [
     "CouldNotCheckError",
     "decide",
     "explain",
+    "judge_adapter",
+    "problem_of",
     "refused_form",
 ]

@@ -6,12 +6,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from registry.service.decide import problem_of
 from registry.service.results import Admitted
 from schemas.canonical import JsonObject, JsonValue
 from schemas.decision import COMPONENTS, COORDINATES, Finding
 from schemas.digests import PREFIX
 from schemas.names import short
+from validators import problem_of
 
 _STYLE = {"admitted": "green", "conditional": "yellow", "refused": "red"}
 _LEDGER_COLUMNS = (

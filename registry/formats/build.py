@@ -9,11 +9,13 @@ from registry.formats.base.modules import layers
 from registry.formats.draft import Draft
 from registry.formats.match import Match, Placed
 from registry.formats.replacements import tied_replacements
+from registry.formats.report import refuse_all
 from registry.formats.safetensors_file import TensorEntry
 from registry.formats.scan import ScannedFile, ScannedTensor
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, sorted_factors
 from schemas.base import BaseManifest
 from schemas.errors import Problem
+from validators import judge_adapter, problem_of
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,13 @@ def replaced_problems(entries: Mapping[str, TensorEntry], base: BaseManifest) ->
 def manifest_of(
     draft: Draft, found: Match, base: BaseManifest, tensors: Scanned, whole: Mapping[str, TensorEntry]
 ) -> AdapterManifest:
-    """The adapter, its factors and replacements in identity order."""
+    """The adapter, its factors and replacements in identity order.
+
+    Raises:
+        RefusedError: what contradicts the contract of its family, under the codes of a decision.
+    """
     digest = base.digest
-    return AdapterManifest(
+    made = AdapterManifest(
         base=digest,
         factors=sorted_factors([_factor(placed, digest, tensors.tensors) for placed in found.placed]),
         family=draft.family,
@@ -66,6 +72,8 @@ def manifest_of(
         ),
         training=dict(draft.training),
     )
+    refuse_all(problem_of(found) for found in judge_adapter(made, base) if found.severity == "refuse")
+    return made
 
 
 def _factor(placed: Placed, base: str, tensors: Mapping[TensorEntry, ScannedTensor]) -> FactorManifest:

@@ -9,13 +9,13 @@ from registry.db import Change, Reader, manifests, names
 from registry.errors import RefusedError
 from registry.service import resolve
 from registry.service.context import Context
-from registry.service.decide import problem_of
 from registry.service.results import Added
 from schemas.canonical import JsonObject, JsonValue
 from schemas.decision import Finding
 from schemas.linked import LinkedManifest
 from schemas.model import validate
 from schemas.names import check_name
+from validators import problem_of
 
 M = TypeVar("M", bound=LinkedManifest)
 WORDS = frozenset({"none", "not_verified"})

@@ -137,8 +137,8 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
     "FAMILY_UNKNOWN": (lambda: beside(family="ties"), set()),
     "DORA_NOT_ADDITIVE": (lambda: alone(family="dora", factor=MAGNITUDE), set()),
     "ADALORA_NOT_COMPACT": (lambda: alone(family="adalora", factor=TRIPLETS), set()),
-    "ALORA_CONDITIONAL": (lambda: trained("alora", alora_invocation_tokens="1,2"), set()),
-    "QALORA_INPUT_POOLED": (lambda: trained("qa_lora", qalora_group_size="2"), set()),
+    "ALORA_CONDITIONAL": (lambda: trained("alora", invocation_tokens="1,2"), set()),
+    "QALORA_INPUT_POOLED": (lambda: trained("qa_lora", group_size="2"), set()),
     "BDLORA_BLOCKS_PACKED": (lambda: trained("bd_lora", blocks="2"), set()),
     "KASA_DIAGONAL": (
         lambda: alone(
