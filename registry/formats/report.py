@@ -33,6 +33,17 @@ def refuse_all(problems: Iterable[Problem]) -> None:
     refuse(islice(problems, MOST_PROBLEMS))
 
 
+def told_once(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems that say the same of several places as one, at the first of them, with their number."""
+    found: dict[tuple[str, str, str], list[Problem]] = {}
+    for item in problems:
+        found.setdefault((item.code, item.expected, item.observed), []).append(item)
+    return [
+        same[0] if len(same) == 1 else replace(same[0], observed=f"{same[0].observed}, {len(same)} times")
+        for same in found.values()
+    ]
+
+
 @contextmanager
 def located(*path: str) -> Iterator[None]:
     """Put a place in front of every problem raised inside, and give a manifest's own checks the same form."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from registry.formats.report import problem, shown
+from registry.formats.report import problem, shown, told_once
 from registry.formats.safetensors_file import TensorEntry
 from schemas.errors import Problem
 
@@ -73,7 +73,7 @@ def read_keys(entries: Iterable[TensorEntry]) -> DiffusersKeys:
         path = (next(iter(next(iter(modules.values())).values())).file,)
         hint = "Split the file: an adapter has one base, and each text encoder is a base of its own."
         problems.append(problem("PARTS_MIXED", path, "one part of a pipeline", shown(sorted(parts)), hint))
-    return DiffusersKeys(modules, min(parts, default=""), tuple(problems))
+    return DiffusersKeys(modules, min(parts, default=""), tuple(told_once(problems)))
 
 
 def _site(name: str) -> tuple[str, str] | None:
@@ -95,8 +95,8 @@ def _site(name: str) -> tuple[str, str] | None:
 def _unread(entry: TensorEntry) -> Problem:
     if _IMAGE.match(entry.name):
         hint = "No diffusion model is a listed architecture; register only an adapter of a listed text model."
-        observed = f"{shown(entry.name)}: a part of a diffusion model"
-        return problem("KEY_UNSUPPORTED", entry.place, "an adapter of a listed architecture", observed, hint)
+        expected = "an adapter of a listed architecture"
+        return problem("KEY_UNSUPPORTED", entry.place, expected, "a part of a diffusion model", hint)
     hint = "A tensor that is not understood cannot be dropped."
     return problem(
         "KEY_UNKNOWN", entry.place, "text_encoder.<module>.lora_A.weight and the like", shown(entry.name), hint

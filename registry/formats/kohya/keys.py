@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from registry.formats.pairs import pair_problems
-from registry.formats.report import problem, shown
+from registry.formats.report import problem, shown, told_once
 from registry.formats.safetensors_file import TensorEntry
 from schemas.errors import Problem
 
@@ -84,8 +84,9 @@ def read_keys(entries: Iterable[TensorEntry]) -> KohyaKeys:
         problems.append(problem("PARTS_MIXED", path, "one part of a model", shown(sorted(parts)), hint))
     dora = {"magnitude"} if any("magnitude" in roles for roles in modules.values()) else set()
     factors = (piece_tensors(roles) or roles for roles in modules.values())
-    problems += [found for roles in factors for found in pair_problems(roles, _NAMES, dora)]
-    return KohyaKeys(modules, min(parts, default=""), tuple(problems))
+    # An alpha stands alone beside tensors that could not be read.
+    unpaired = [] if problems else [found for roles in factors for found in pair_problems(roles, _NAMES, dora)]
+    return KohyaKeys(modules, min(parts, default=""), tuple(told_once([*problems, *unpaired])))
 
 
 def piece_tensors(roles: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:

@@ -34,7 +34,14 @@ CONFIGS: Final[dict[str, dict[str, Any]]] = {
     "gemma": {"model_type": "gemma", **_DECODER},
     "qwen2": {"model_type": "qwen2", **_QWEN},
     "phi": {"model_type": "phi", **_QWEN},
-    "gpt2": {"model_type": "gpt2", "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": 2, "n_positions": 6, "vocab_size": 11},
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_embd": HIDDEN,
+        "n_layer": LAYERS,
+        "n_head": 2,
+        "n_positions": 6,
+        "vocab_size": VOCABULARY,
+    },
     "bert": {
         "model_type": "bert",
         "hidden_size": HIDDEN,
@@ -98,7 +105,7 @@ def _decoder(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _gpt2() -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "transformer.wte.weight", (11, HIDDEN)
+    yield "transformer.wte.weight", (VOCABULARY, HIDDEN)
     yield "transformer.wpe.weight", (6, HIDDEN)
     for layer in range(LAYERS):
         place = f"transformer.h.{layer}"
