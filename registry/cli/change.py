@@ -1,8 +1,7 @@
-"""Changing commands: `admit`, `publish`, `rollback`, `export`."""
+"""Changing commands: `admit`, `publish`, `rollback`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import BinaryIO, Final
 
 import click
@@ -81,21 +80,6 @@ def rollback(state: State, channel: str, to: str | None, expect: str | None, rea
     _tell(state, published)
 
 
-@click.command()
-@click.argument("ref")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--base-name", required=True, help="base_model_name_or_path to write: where the server finds the base.")
-@output_option
-@pass_state
-def export(state: State, ref: str, directory: Path, base_name: str) -> None:
-    """Write REF as a directory that PEFT loads; DIRECTORY must not exist."""
-    with state.registry() as registry:
-        exported = registry.export(ref, directory, base_name=base_name)
-    lines = [f"exported {short(exported.adapter)} to {exported.directory}"]
-    lines += [f"  {entry.path}  {entry.size}  {entry.sha256}" for entry in exported.files]
-    emit(exported.document(), state.output, lines)
-
-
 def _print(answer: Admitted) -> None:
     out = console()
     out.print(decision_table(answer))
@@ -127,4 +111,4 @@ def _generation(text: str | None, option: str) -> int | None:
     return int(number)
 
 
-COMMANDS: Final = (admit, publish, rollback, export)
+COMMANDS: Final = (admit, publish, rollback)

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import click
 
-from registry.cli import change, contracts, declare, look, operate, oracle, register, retire, stack, tokens
+from registry.cli import (
+    change,
+    contracts,
+    declare,
+    handout,
+    look,
+    operate,
+    oracle,
+    register,
+    retire,
+    stack,
+    tokens,
+)
 from registry.cli.state import Commands, State
 
 
@@ -31,6 +43,7 @@ for command in (
     *register.COMMANDS,
     *look.COMMANDS,
     *change.COMMANDS,
+    *handout.COMMANDS,
     *contracts.COMMANDS,
     *operate.COMMANDS,
     *oracle.COMMANDS,

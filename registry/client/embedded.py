@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
+from registry.client.handing import Handing
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
-from registry.service import add, admit, export, look, publish, retire, say, specs, tokens, verify
+from registry.service import add, admit, look, publish, retire, say, specs, tokens, verify
 from registry.service.composer import Progress
 from registry.service.context import Context
 from registry.service.results import (
@@ -19,7 +20,6 @@ from registry.service.results import (
     Aliased,
     Collected,
     Difference,
-    Exported,
     Lineage,
     Page,
     Published,
@@ -34,7 +34,7 @@ from registry.wiring import opened
 
 
 @dataclass(frozen=True)
-class EmbeddedRegistry(States):
+class EmbeddedRegistry(States, Handing):
     """The registry's use cases, without a server.
 
     ```python
@@ -116,10 +116,6 @@ class EmbeddedRegistry(States):
     def lineage(self, ref: str, direction: Literal["up", "down"], *, live: bool = False) -> Lineage:
         """Ancestors or descendants."""
         return look.line(self.context, ref, direction, live=live)
-
-    def export(self, ref: str, directory: Path, *, base_name: str) -> Exported:
-        """Write a PEFT directory."""
-        return export.export(self.context, ref, directory, base_name=base_name)
 
     def verify(
         self,

@@ -7,6 +7,7 @@ wholly understood is refused by naming the key, field or file.
 
 from registry.formats.base.read import read_base
 from registry.formats.peft.write import write_peft
+from registry.formats.plain import write_plain
 from registry.formats.read import read_adapter
 from registry.formats.readings import AdapterReading, BaseReading, Evidence, FileReading, Note, TensorLocation
 
@@ -20,4 +21,5 @@ __all__ = [
     "read_adapter",
     "read_base",
     "write_peft",
+    "write_plain",
 ]

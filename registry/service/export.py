@@ -1,95 +1,219 @@
-"""Handing out: a directory that PEFT loads, written beside and renamed, never over something."""
+"""Handing out: directories that servers load, written beside and renamed, never over something."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal, get_args
 
-from registry.db import Reader, channels
+from registry.db import Reader, channels, manifests
 from registry.errors import ConflictError, Problem
-from registry.formats import write_peft
+from registry.formats import write_peft, write_plain
 from registry.service import resolve
+from registry.service.beside import written_beside
 from registry.service.context import Context
+from registry.service.convert import Wish, convert
+from registry.service.engines import EngineName, engine_problems
 from registry.service.results import Exported, FileEntry
 from registry.storage import hash_file
-from schemas.base import TensorRef
-from schemas.digests import Digest
+from schemas.adapter import AdapterManifest
+from schemas.base import BaseManifest, TensorRef
+from schemas.digests import PREFIX, Digest
+from schemas.errors import refuse
 from schemas.names import ChannelRef, parse_ref
+from schemas.publication import PublicationManifest
+
+Profile = Literal["peft", "plain-lora"]
+PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
+CARD: Final = "registry.json"
+SHORT: Final = 8
+"""Digits of a digest in a directory's name."""
 
 
-def export(context: Context, ref: str, directory: Path, *, base_name: str) -> Exported:
-    """Write the adapter a reference means as a PEFT directory, with `registry.json` beside the weights.
+@dataclass(frozen=True)
+class Form:
+    """How an adapter is handed out.
+
+    Attributes:
+        base_name: `base_model_name_or_path` to write: where the server finds the base.
+        profile: `peft` as the adapter is, `plain-lora` as a recorded child that readers of alpha / r understand.
+        engine: what will load it; its limits are checked before anything is written.
+        max_lora_rank: the rank limit that engine was started with.
+    """
+
+    base_name: str
+    profile: Profile = "peft"
+    engine: EngineName | None = None
+    max_lora_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The generation an artifact is handed out as."""
+
+    channel: str
+    number: int
+    publication: Digest
+    kv_identity: Digest
+
+    @property
+    def label(self) -> str:
+        """`CHANNEL@gN`."""
+        return f"{self.channel}@g{self.number}"
+
+
+@dataclass(frozen=True)
+class Handout:
+    """An artifact ready to be written: the adapter as it goes out, and where its bytes are."""
+
+    artifact: Digest
+    adapter: AdapterManifest
+    base: BaseManifest
+    conversion: Digest | None
+    generation: Generation | None
+    label: str
+    read_tensor: Callable[[TensorRef], bytes]
+
+    @property
+    def name(self) -> str:
+        """`NAME@gN-digest8`: one name for each generation and content, since servers cache by name."""
+        return f"{self.label}-{short(self.adapter.digest)}"
+
+
+def export(context: Context, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
+    """Write the adapter a reference means, with `registry.json` beside the weights.
+
+    With `named` the directory is made inside `directory`, under a name that carries generation or version and digest.
 
     Raises:
+        RefusedError: the profile cannot express the adapter, or the engine cannot load it.
         ConflictError: `TARGET_EXISTS`; a directory is never written over, since a server may hold it open.
+        UnavailableError: `TARGET_UNWRITABLE`.
     """
-    if directory.exists():
-        raise ConflictError(_exists(directory))
+    if not named:
+        refuse_existing(directory)
     with context.database.reading() as reader:
         artifact = resolve.digest_of(reader, ref)
-        adapter = resolve.adapter_of(reader, artifact)
-        held = resolve.places(context, reader, resolve.tensors_of(adapter))
         generation = _generation(reader, ref)
+    handout = prepare(context, artifact, form, generation)
+    target = directory / handout.name if named else directory
+    refuse_existing(target)
+    with written_beside(target) as partial:
+        entries = write(handout, form, partial)
+    return exported(handout, form, target, entries)
 
-    def read_tensor(wanted: TensorRef) -> bytes:
-        place = held[wanted.tensor]
+
+def prepare(context: Context, artifact: Digest, form: Form, generation: Generation | None) -> Handout:
+    """Check the profile and the engine, make the plain child where it is asked for, and find every byte."""
+    plain = form.profile == "plain-lora"
+    with context.database.reading() as reader:
+        adapter = resolve.adapter_of(reader, artifact)
+        base = manifests.load(reader, adapter.base, BaseManifest)
+        label = generation.label if generation else (resolve.names_of(reader, artifact) or ("adapter",))[0]
+    if form.engine is not None:
+        refuse(engine_problems(adapter, base, form.engine, form.max_lora_rank, plain=plain))
+    made = convert(context, artifact, Wish("plain_lora")) if plain else None
+    with context.database.reading() as reader:
+        if made is not None:
+            adapter = resolve.adapter_of(reader, made.output)
+        wanted = [ref for ref in resolve.tensors_of(adapter) if 0 not in ref.shape]
+        held = resolve.places(context, reader, wanted)
+
+    def read_tensor(ref: TensorRef) -> bytes:
+        if 0 in ref.shape:
+            return b""
+        place = held[ref.tensor]
         return context.store.read(place.blob, place.offset, place.length)
 
-    partial = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}.partial")
-    try:
-        partial.mkdir(parents=True)
-        written = write_peft(partial, adapter, read_tensor, base_name=base_name)
-        entries = tuple(_entry(partial, path) for path in written)
-        _write_card(partial, artifact, adapter.digest, entries, generation)
-        partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Exported(directory=str(directory), artifact=artifact, adapter=adapter.digest, files=entries)
+    return Handout(artifact, adapter, base, made.conversion if made else None, generation, label, read_tensor)
 
 
-def _generation(reader: Reader, ref: str) -> dict[str, str | int] | None:
-    """Channel, generation and cache identity, when the reference is a channel's generation."""
-    parsed = parse_ref(ref)
-    if not isinstance(parsed, ChannelRef):
-        return None
-    row = (
-        channels.head(reader, parsed.channel)
-        if parsed.generation is None
-        else channels.at(reader, parsed.channel, parsed.generation)
+def write(handout: Handout, form: Form, folder: Path) -> tuple[FileEntry, ...]:
+    """Write config, weights and card into an empty folder."""
+    writer = write_plain if form.profile == "plain-lora" else write_peft
+    files = writer(folder, handout.adapter, handout.base, handout.read_tensor, base_name=form.base_name)
+    entries = tuple(_entry(folder, path) for path in files)
+    write_card(folder, card_of(handout, form) | {"files": [entry.document() for entry in entries]})
+    return entries
+
+
+def exported(handout: Handout, form: Form, target: Path, entries: tuple[FileEntry, ...]) -> Exported:
+    """What was written."""
+    return Exported(
+        directory=str(target),
+        artifact=handout.artifact,
+        adapter=handout.adapter.digest,
+        profile=form.profile,
+        conversion=handout.conversion,
+        kv_identity=None if handout.generation is None else handout.generation.kv_identity,
+        files=entries,
     )
-    assert row is not None, "the reference was resolved in the same snapshot"
-    return {"channel": row.channel, "generation": row.number, "publication": row.publication}
 
 
-def _write_card(
-    folder: Path,
-    artifact: Digest,
-    adapter: Digest,
-    entries: tuple[FileEntry, ...],
-    generation: dict[str, str | int] | None,
-) -> None:
-    card = {
-        "artifact": artifact,
-        "adapter": adapter,
-        "generation": generation,
-        "files": [entry.document() for entry in entries],
+def generation_of(reader: Reader, channel: str, number: int | None = None) -> Generation:
+    """A generation of a channel, by default the live one."""
+    row = channels.at_head(reader, channel) if number is None else channels.at(reader, channel, number)
+    publication = manifests.load(reader, row.publication, PublicationManifest)
+    return Generation(row.channel, row.number, row.publication, publication.kv_identity)
+
+
+def _generation(reader: Reader, ref: str) -> Generation | None:
+    """The generation a reference names, when it names one."""
+    parsed = parse_ref(ref)
+    return generation_of(reader, parsed.channel, parsed.generation) if isinstance(parsed, ChannelRef) else None
+
+
+def card_of(handout: Handout, form: Form) -> dict[str, object]:
+    """What `registry.json` says beside the files: which manifest, which generation, in which form."""
+    generation = handout.generation
+    return {
+        "artifact": handout.artifact,
+        "adapter": handout.adapter.digest,
+        "conversion": handout.conversion,
+        "profile": form.profile,
+        "base": handout.base.digest,
+        "base_name": form.base_name,
+        "generation": None if generation is None else generation_card(generation),
     }
-    (folder / "registry.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+def generation_card(generation: Generation) -> dict[str, str | int]:
+    """Channel, number, publication and cache identity."""
+    return {
+        "channel": generation.channel,
+        "generation": generation.number,
+        "publication": generation.publication,
+        "kv_identity": generation.kv_identity,
+    }
+
+
+def write_card(folder: Path, card: Mapping[str, object]) -> None:
+    """Write `registry.json`."""
+    (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+def short(digest: Digest) -> str:
+    """The first digits of a digest, for a directory's name."""
+    return digest.removeprefix(PREFIX)[:SHORT]
+
+
+def refuse_existing(directory: Path) -> None:
+    """Refuse a directory that is there already."""
+    if directory.exists() or directory.is_symlink():
+        raise ConflictError(
+            Problem(
+                code="TARGET_EXISTS",
+                expected="a directory that does not exist yet",
+                observed=str(directory),
+                hint="Choose another directory; carry the generation in its name.",
+            )
+        )
 
 
 def _entry(folder: Path, path: Path) -> FileEntry:
     digests = hash_file(path)
     return FileEntry(
         path=path.relative_to(folder).as_posix(), blob=digests.digest, sha256=digests.sha256, size=digests.size
-    )
-
-
-def _exists(directory: Path) -> Problem:
-    return Problem(
-        code="TARGET_EXISTS",
-        expected="a directory that does not exist yet",
-        observed=str(directory),
-        hint="Choose another directory; carry the generation in its name.",
     )

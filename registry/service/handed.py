@@ -19,3 +19,15 @@ class Conversion(Record):
     version: int | None = None
     created: bool = False
     measurement: JsonObject | None = None
+
+
+class Synced(Record):
+    """A channel's live generation as a directory; `changed` says whether `live` was switched to it now."""
+
+    channel: str
+    generation: int
+    publication: Digest
+    kv_identity: Digest
+    directory: str
+    live: str
+    changed: bool

@@ -74,14 +74,15 @@ def _zeros(base: str, module: str, layer: Layer, rank: int, dtype: str) -> Makin
 def _missing(parent: AdapterManifest, known: Mapping[str, Layer]) -> Iterator[tuple[str, Layer]]:
     """Layers without factors whose leaf name is that of an adapted one, or belongs to the same fused group."""
     adapted = {factor.module for factor in parent.factors}
-    leaves = {_leaf(name) for name in adapted if known[name].kind in LINEAR}
+    leaves = {leaf(name) for name in adapted if known[name].kind in LINEAR}
     wanted = leaves.union(*(group for group in FUSED if group & leaves))
     for name, layer in sorted(known.items()):
-        if name not in adapted and layer.kind in LINEAR and _leaf(name) in wanted and not layer.optional:
+        if name not in adapted and layer.kind in LINEAR and leaf(name) in wanted and not layer.optional:
             yield name, layer
 
 
-def _leaf(module: str) -> str:
+def leaf(module: str) -> str:
+    """The last part of a module's name, which is what target_modules and fused groups go by."""
     return module.rpartition(".")[2]
 
 

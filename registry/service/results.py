@@ -148,11 +148,17 @@ class Lineage(Record):
 
 
 class Exported(Record):
-    """A written directory."""
+    """A written directory.
+
+    `adapter` is what went out: the artifact's own, or the child of `conversion`. `kv_identity` belongs to a generation.
+    """
 
     directory: str
     artifact: Digest
     adapter: Digest
+    profile: str
+    conversion: Digest | None
+    kv_identity: Digest | None
     files: tuple[FileEntry, ...]
 
 

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from registry.service import add, admit, export, specs
 from registry.service.context import Context
+from registry.service.export import Form
 from registry.service.results import Added, Admitted
 from schemas.canonical import JsonObject
 from tests.support import tiny
@@ -66,7 +67,7 @@ def merge(
     """Admit, export to `out` and read the deltas of the exported directory."""
     answer = ask(context, spec(members, method, space, **fields))
     assert answer.composition is not None, answer.decision.findings
-    export.export(context, answer.composition, out, base_name="tiny")
+    export.export(context, answer.composition, out, Form("tiny"))
     return deltas(out)
 
 

@@ -14,18 +14,21 @@ from hypothesis import strategies as st
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from safetensors.numpy import load_file
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from registry.errors import DigestMismatchError, RefusedError
 from registry.formats import AdapterReading, read_adapter, write_peft
-from schemas.adapter import AdapterManifest, FullReplacement, ScaleRule, make_scale
+from registry.formats.peft.write import initial_rank
+from schemas.adapter import AdapterManifest, ScaleRule, make_scale
 from schemas.base import TensorRef
 from tests.registry.formats.builders import ADAPTERS, HIDDEN, MINILM, TARGETS, minilm, tiny_base, write_adapter
 
 MODEL = "adapter_model.safetensors"
 pytestmark = pytest.mark.filterwarnings(
     # PEFT 0.21 asks transformers 5.24 under the older name.
-    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning",
+    # It says so of every AdaLoRA adapter, its own among them.
+    "ignore:The following rank_pattern keys did not match:RuntimeWarning",
 )
 REAL = ("qa-lora", "docs-lora", "tone-rslora", "style-pattern")
 
@@ -44,7 +47,7 @@ class Bytes:
 
 def rewritten(source: Path, target: Path, base_name: str = "base") -> AdapterManifest:
     reading = read_adapter(source, tiny_base())
-    write_peft(target, reading.manifest, Bytes(source, reading), base_name=base_name)
+    write_peft(target, reading.manifest, tiny_base(), Bytes(source, reading), base_name=base_name)
     return reading.manifest
 
 
@@ -79,7 +82,7 @@ def test_reading_what_was_written_gives_the_same_adapter(
 def test_peft_loads_a_written_adapter_with_our_scales_and_the_original_delta(tmp_path: Path, name: str) -> None:
     source = ADAPTERS / name
     reading = read_adapter(source, minilm())
-    write_peft(tmp_path / "out", reading.manifest, Bytes(source, reading), base_name=str(MINILM))
+    write_peft(tmp_path / "out", reading.manifest, minilm(), Bytes(source, reading), base_name=str(MINILM))
     assert read_adapter(tmp_path / "out", minilm()).manifest.digest == reading.manifest.digest
     model = AutoModel.from_pretrained(MINILM)
     plain = {key: value.clone() for key, value in model.state_dict().items()}
@@ -124,7 +127,7 @@ def test_mixed_and_explicit_scale_rules_are_written_as_one_with_the_same_values(
         (0.75, "explicit"), (8.0, "alpha_over_sqrt_r"), (3.0, "alpha_over_r"), (1.0, "explicit"),
     ]  # fmt: skip
     mixed = with_rules(reading.manifest, rules)
-    write_peft(tmp_path / "b", mixed, Bytes(source, reading), base_name="base")
+    write_peft(tmp_path / "b", mixed, tiny_base(), Bytes(source, reading), base_name="base")
     found = read_adapter(tmp_path / "b", tiny_base()).manifest.factors
     for written, factor in zip(found, mixed.factors, strict=True):
         assert written.scale.rule == "alpha_over_r"
@@ -135,7 +138,7 @@ def test_damaged_bytes_are_not_written_as_a_tensor(tmp_path: Path) -> None:
     source = write_adapter(tmp_path / "a")
     reading = read_adapter(source, tiny_base())
     with pytest.raises(DigestMismatchError) as caught:
-        write_peft(tmp_path / "b", reading.manifest, lambda _: bytes(4 * HIDDEN * 2), base_name="base")
+        write_peft(tmp_path / "b", reading.manifest, tiny_base(), lambda _: bytes(4 * HIDDEN * 2), base_name="base")
     assert caught.value.code == "TENSOR_DIGEST_MISMATCH"
 
 
@@ -145,14 +148,87 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         rewritten(source, source)
 
 
-def test_what_plain_peft_cannot_express_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("update", "path"),
+    [
+        ({"payload": "native", "initializer": "pissa"}, ("payload",)),
+        ({"training": {"group_size": "16"}}, ("training", "group_size")),
+    ],
+)
+def test_what_peft_cannot_express_is_refused_by_name(
+    tmp_path: Path, update: dict[str, Any], path: tuple[str, ...]
+) -> None:
     source = write_adapter(tmp_path / "a")
     reading = read_adapter(source, tiny_base())
-    head = FullReplacement(name="classifier.weight", value=reading.manifest.factors[0].a)
-    for update in ({"full_replacements": (head,)}, {"payload": "native"}, {"initializer": "pissa"}):
-        with pytest.raises(RefusedError) as caught:
-            write_peft(
-                tmp_path / "b", reading.manifest.model_copy(update=update), Bytes(source, reading), base_name="base"
-            )
-        assert caught.value.code == "ADAPTER_NOT_PEFT"
+    changed = reading.manifest.model_copy(update=update)
+    with pytest.raises(RefusedError) as caught:
+        write_peft(tmp_path / "b", changed, tiny_base(), Bytes(source, reading), base_name="base")
+    assert [(problem.code, problem.path) for problem in caught.value.problems] == [("ADAPTER_NOT_PEFT", path)]
     assert not (tmp_path / "b").exists()
+
+
+def changed_factors(manifest: AdapterManifest, count: int, **update: Any) -> AdapterManifest:
+    """The manifest with the first so many factors changed, past the checks of a single factor."""
+    changed = [factor.model_copy(update=update) for factor in manifest.factors[:count]]
+    return manifest.model_copy(update={"factors": (*changed, *manifest.factors[count:])})
+
+
+@pytest.mark.parametrize(
+    ("count", "update", "path"),
+    [
+        (1, {"expert": 0}, ("factors", TARGETS[0])),
+        (1, {"order": "B[o,r,e]A[e,r,i]"}, ("factors", TARGETS[0], "order")),
+        (4, {"extra": {"diag": None}}, ("factors", TARGETS[0], "extra", "diag")),
+        (1, {"extra": {"magnitude": None}}, ("factors", "extra", "magnitude")),
+        (4, {"extra": {"E": None, "magnitude": None}}, ("factors", "extra")),
+    ],
+    ids=["an expert", "a stacked parameter", "KaSA", "DoRA on one module", "triplets with a magnitude"],
+)
+def test_factors_that_peft_has_no_flag_for_are_refused_by_name(
+    tmp_path: Path, count: int, update: dict[str, Any], path: tuple[str, ...]
+) -> None:
+    source = write_adapter(tmp_path / "a")
+    reading = read_adapter(source, tiny_base())
+    changed = changed_factors(reading.manifest, count, **update)
+    with pytest.raises(RefusedError) as caught:
+        write_peft(tmp_path / "b", changed, tiny_base(), Bytes(source, reading), base_name="base")
+    assert caught.value.problems[0].path == path
+    assert {problem.code for problem in caught.value.problems} == {"ADAPTER_NOT_PEFT"}
+
+
+HEADED = ("minilm-lora-rankpattern", "minilm-dora-rslora", "minilm-adalora")
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_peft_gives_the_same_outputs_from_a_written_adapter_with_a_head(tmp_path: Path, name: str) -> None:
+    source = ADAPTERS / name
+    reading = read_adapter(source, minilm())
+    write_peft(tmp_path / "out", reading.manifest, minilm(), Bytes(source, reading), base_name=str(MINILM))
+    assert read_adapter(tmp_path / "out", minilm()).manifest.digest == reading.manifest.digest
+    ours, theirs = (classifier(path) for path in (tmp_path / "out", source))
+    tokens = torch.arange(40).reshape(2, 20) * 37 % 30000
+    with torch.no_grad():
+        assert torch.equal(ours(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
+    heads = (load_file(path / MODEL)["base_model.model.classifier.weight"] for path in (tmp_path / "out", source))
+    np.testing.assert_array_equal(*heads)
+
+
+def classifier(directory: Path) -> torch.nn.Module:
+    """MiniLM with three classes and an adapter."""
+    torch.manual_seed(0)
+    base = AutoModelForSequenceClassification.from_pretrained(MINILM, num_labels=3)
+    model = PeftModel.from_pretrained(base, str(directory))
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "rank", "least", "expected"),
+    [(16.0, 8, 5, (8, 16)), (32.0, 12, 12, (12, 32)), (2.5, 3, 2, None)],
+)
+def test_the_initial_rank_is_found_again_from_the_scale(
+    alpha: float, rank: int, least: int, expected: tuple[int, int] | None
+) -> None:
+    found = initial_rank(alpha / (rank + 1e-5), least)
+    assert expected in (None, found)
+    assert found[0] >= least
+    assert found[1] / (found[0] + 1e-5) == pytest.approx(alpha / (rank + 1e-5), rel=1e-12)

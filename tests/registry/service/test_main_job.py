@@ -12,6 +12,7 @@ from registry.db import channels
 from registry.errors import ConflictError, NotFoundError, RefusedError, StaleHeadError, UsageProblemError
 from registry.service import add, admit, export, look, publish, specs, verify
 from registry.service.context import Context
+from registry.service.export import Form
 from schemas.publication import PublicationManifest
 from tests.support import tiny
 
@@ -40,7 +41,7 @@ def test_the_output_is_the_weighted_sum_of_the_members_deltas(
     assert answer.outcome == "admitted"
     assert answer.created
     out = tmp_path / "out"
-    export.export(context, "merged", out, base_name="tiny")
+    export.export(context, "merged", out, Form("tiny"))
     for module in tiny.MODULES:
         expected = tiny.delta(tmp_path / "one", module) - 0.5 * tiny.delta(tmp_path / "two", module)
         if module in tiny.MODULES[:2]:
@@ -156,7 +157,7 @@ def test_lineage_leads_from_a_base_to_the_channel_and_back(context: Context, tin
 def test_export_never_writes_over_a_directory(context: Context, tiny_base: Path, tmp_path: Path) -> None:
     register(context, tiny_base, tmp_path)
     with pytest.raises(ConflictError, match="TARGET_EXISTS"):
-        export.export(context, "one", tmp_path / "two", base_name="tiny")
+        export.export(context, "one", tmp_path / "two", Form("tiny"))
     assert not list(tmp_path.glob("*.partial"))
 
 

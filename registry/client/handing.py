@@ -1,0 +1,38 @@
+"""The part of the client that converts and hands out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+from registry.service import convert, export, sync
+from registry.service.context import Context
+from registry.service.convert import Wish
+from registry.service.export import Form
+from registry.service.handed import Conversion, Synced
+from registry.service.results import Exported
+from registry.service.sync import Watcher
+
+
+class Handing:
+    """Conversions, exports and synchronised directories."""
+
+    context: Context
+
+    def convert(self, ref: str, wish: Wish) -> Conversion:
+        """Make another adapter of one and record how."""
+        return convert.convert(self.context, ref, wish)
+
+    def export(self, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
+        """Write a directory that servers load."""
+        return export.export(self.context, ref, directory, form, named=named)
+
+    def sync(self, channel: str, folder: Path, form: Form) -> Synced:
+        """Make `folder/live` the live generation of a channel."""
+        return sync.sync(self.context, channel, folder, form)
+
+    def watch(
+        self, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float = 2.0
+    ) -> None:
+        """Sync again and again until `stop` is set."""
+        sync.watch(self.context, channel, folder, form, watcher, stop, interval_s)
