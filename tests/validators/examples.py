@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from schemas.adapter import AdapterManifest, FactorManifest, ScaleRule, make_scale, sorted_factors
 from schemas.architectures import LlamaArchitecture, Rope
@@ -13,6 +13,7 @@ from schemas.decision import Decision
 from schemas.digests import Digest, blob_digest
 from schemas.methods import Choices, Lane, Method, Space
 from schemas.model import NotVerified
+from schemas.quantizers import BitsAndBytes4Quantizer, Quantizer, ScaleLevel
 from validators import decide
 
 Shape = tuple[int, int]
@@ -57,6 +58,7 @@ def make_base(
     *,
     architecture: LlamaArchitecture = ARCHITECTURE,
     tokenizer: TokenizerRef | None = TOKENIZER,
+    quantizer: Quantizer | Literal["none", "not_verified"] = "none",
 ) -> BaseManifest:
     """A base over `SHAPES`, or over other weights."""
     chosen = weight_map(SHAPES) if weights is None else weights
@@ -65,6 +67,21 @@ def make_base(
         weights_digest=weights_digest(chosen),
         architecture=architecture,
         tokenizer=tokenizer or "none",
+        quantizer=quantizer,
+    )
+
+
+def packed(codebook: bytes = b"nf4", *, centred: bool = True) -> BitsAndBytes4Quantizer:
+    """Every module in four-bit codes, under nested scales."""
+    nested = ScaleLevel(block=256, dtype="F32", codebook="none", centred=False)
+    level = ScaleLevel(block=64, dtype="U8", codebook=blob_digest(b"scales"), centred=centred)
+    return BitsAndBytes4Quantizer(
+        scheme="bitsandbytes_4bit",
+        quant_type="nf4",
+        codebook=blob_digest(codebook),
+        scales=(level, nested),
+        dtype="BF16",
+        packed=dict(SHAPES),
     )
 
 

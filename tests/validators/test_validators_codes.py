@@ -21,11 +21,11 @@ from tests.validators.examples import (
     make_adapter,
     make_base,
     make_factor,
-    make_spec,
+    packed,
     tensor,
     weight_map,
 )
-from validators import CODES, CodeUnknownError, decide, explain
+from validators import CODES, CodeUnknownError, explain
 from validators.codes import Owner, composition, families
 
 BASE = make_base()
@@ -43,12 +43,10 @@ def elsewhere(member: Mapping[str, Any] | None = None, **base: Any) -> Decision:
     return judge(BASE, ONE, make_adapter(other, "two", **(member or {})), others=(other,))
 
 
-def on_packed_base() -> Decision:
-    """One member made for a base stored by a quantizer, which no base manifest can hold yet."""
-    other = make_base(weight_map(SHAPES, read=False))
-    member = make_adapter(other)
-    packed = other.model_copy(update={"quantizer": "nf4"})
-    return decide(make_spec(BASE, member), BASE, {member.digest: member}, {other.digest: packed})
+def on_packed_bases() -> Decision:
+    """A base in codes, and a member made through the same codes under another codebook."""
+    base, other = make_base(quantizer=packed()), make_base(quantizer=packed(b"fp4"))
+    return judge(base, make_adapter(other), others=(other,))
 
 
 def beside(**member: Any) -> Decision:
@@ -106,7 +104,8 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
         lambda: elsewhere(architecture=ARCHITECTURE.model_copy(update={"rms_norm_eps": 1e-6})),
         set(),
     ),
-    "BASE_QUANTIZER_DIFFERS": (on_packed_base, {"BASE_EVIDENCE_STRUCTURAL"}),
+    "BASE_QUANTIZER_DIFFERS": (lambda: elsewhere(quantizer=packed()), set()),
+    "QUANTIZER_ABI_DIFFERS": (on_packed_bases, set()),
     "TOKENIZER_DIFFERS": (
         lambda: elsewhere(tokenizer=TokenizerRef(digest=blob_digest(b"other"), length=TOKENIZER.length)),
         set(),

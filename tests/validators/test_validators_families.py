@@ -12,8 +12,7 @@ from schemas.adapter import AdapterManifest, FullReplacement, Order, Role
 from schemas.base import BaseManifest
 from schemas.catalogue.methods import Contract, Form, family, methods
 from schemas.decision import Decision
-from tests.validators.examples import SHAPES, codes, judge, make_adapter, make_base, make_factor, make_spec, tensor
-from validators import decide
+from tests.validators.examples import SHAPES, codes, judge, make_adapter, make_base, make_factor, packed, tensor
 from validators.rules.family import NOT_SUMMED
 from validators.rules.roles import COMPOSED
 from validators.rules.training import frozen_a
@@ -54,11 +53,10 @@ def legal(key: str, base: BaseManifest = BASE, **changes: Any) -> AdapterManifes
 
 def on_its_base(key: str) -> Decision:
     """The decision about a legal adapter on a base of the kind its family needs."""
-    adapter = legal(key)
     if not FAMILIES[key].quantized:
-        return judge(BASE, adapter)
-    packed = BASE.model_copy(update={"quantizer": "nf4"})
-    return decide(make_spec(BASE, adapter), packed, {adapter.digest: adapter}, {})
+        return judge(BASE, legal(key))
+    low_bit = make_base(quantizer=packed())
+    return judge(low_bit, legal(key, low_bit))
 
 
 @pytest.mark.parametrize("key", FAMILIES)

@@ -30,6 +30,7 @@ from tests.validators.examples import (
     judge,
     make_adapter,
     make_base,
+    packed,
     tensor,
     weight_map,
 )
@@ -120,6 +121,43 @@ def test_every_differing_configuration_field_is_named_with_both_values() -> None
         (("base", "architecture", "vocab_size"), "100", "99"),
     ]
     assert {finding.subject for finding in decision.findings} == {digest}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "code", "path", "values"),
+    [
+        (packed(), "BASE_QUANTIZER_DIFFERS", (), ("none", "bitsandbytes_4bit")),
+        ("not_verified", None, (), ()),
+    ],
+)
+def test_a_packed_base_beside_a_float_one_is_refused_and_an_unknown_packing_left_to_evidence(
+    theirs: Any, code: str | None, path: tuple[str, ...], values: tuple[str, ...]
+) -> None:
+    digest, decision = member_of(make_base(quantizer=theirs))
+    assert codes(decision) == ([code] if code else [])
+    if code:
+        assert seen(decision, code) == (digest, ("base", "quantizer", *path), *values)
+
+
+def test_two_packed_bases_of_one_scheme_name_the_field_in_which_they_differ() -> None:
+    base = make_base(quantizer=packed())
+    two_levels = packed().scales
+    for other, place, values in (
+        (packed(b"fp4"), ("codebook",), (blob_digest(b"nf4"), blob_digest(b"fp4"))),
+        (packed(centred=False), ("scales", 0, "centred"), ("True", "False")),
+        (packed().model_copy(update={"scales": two_levels[:1]}), ("scales",), None),
+        (
+            packed().model_copy(update={"packed": {"lm_head": (1, 1)}}),
+            ("packed", "layers.0.q_proj"),
+            ("[8, 6]", "None"),
+        ),
+    ):
+        theirs = make_base(quantizer=other)
+        decision = judge(base, make_adapter(theirs), others=(theirs,))
+        found = seen(decision, "QUANTIZER_ABI_DIFFERS")
+        assert found[1] == ("base", "quantizer", *place)
+        assert values is None or found[2:] == values
+        assert max(len(found[2]), len(found[3])) <= 120
 
 
 def test_a_base_without_tokenizer_is_a_condition_and_another_length_a_refusal() -> None:

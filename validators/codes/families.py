@@ -85,6 +85,13 @@ RECORDS: Final = (
         "loftq_pair_mismatched",
     ),
     CodeRecord(
+        "QUANTIZER_ABI_DIFFERS", "B", "runtime", "rejected", "spec",
+        "Codebook, block order and nesting of scales agree wherever packed bases are called the same.",
+        "Equal bytes decode to other weights.",
+        "Compose on the base with the quantizer the member was trained through.",
+        "nf4_scale_hierarchy_changed",
+    ),
+    CodeRecord(
         "NATIVE_LABELLED_PORTABLE", "F", "artifact", "rejected", "adapter",
         "Factors that need a changed base are labelled native.",
         "On the original base the part moved into the factors counts twice.",

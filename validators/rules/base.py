@@ -8,6 +8,7 @@ from schemas.base import BaseManifest, WeightRef
 from schemas.canonical import JsonValue
 from schemas.catalogue.methods import family
 from schemas.decision import Finding
+from schemas.errors import Path
 from schemas.quantizers import Quantizer
 from validators.context import Context, Member, finding
 
@@ -35,12 +36,18 @@ def architecture(context: Context) -> Iterator[Finding]:
 
 
 def quantizer(context: Context) -> Iterator[Finding]:
-    """Same storage of the frozen weights: factors trained on a packed base correct that base's errors."""
+    """Same storage of the frozen weights: factors trained on a packed base also correct its rounding.
+
+    One scheme under another codebook, block order or nesting of scales is told by the field; what was not read is left
+    to the rule on evidence.
+    """
     for member in _elsewhere(context):
         ours, theirs = context.base.quantizer, member.base.quantizer
-        if ours != theirs:
-            place, one, other = _packing_difference(ours, theirs)
-            yield finding("BASE_QUANTIZER_DIFFERS", member.digest, ("base", "quantizer", *place), one, other)
+        if ours == theirs or "not_verified" in (ours, theirs):
+            continue
+        place, one, other = _packing_difference(ours, theirs)
+        code = "QUANTIZER_ABI_DIFFERS" if place else "BASE_QUANTIZER_DIFFERS"
+        yield finding(code, member.digest, ("base", "quantizer", *place), one, other)
 
 
 def tokenizer(context: Context) -> Iterator[Finding]:
@@ -79,14 +86,26 @@ def initializer(context: Context) -> Iterator[Finding]:
             )
 
 
-def _packing_difference(ours: Quantizer | str, theirs: Quantizer | str) -> tuple[tuple[str, ...], str, str]:
+def _packing_difference(ours: Quantizer | str, theirs: Quantizer | str) -> tuple[Path, str, str]:
     """The first field in which two ways of packing differ, or the ways themselves where they share no fields."""
     if isinstance(ours, str) or isinstance(theirs, str) or ours.scheme != theirs.scheme:
         one, other = (side if isinstance(side, str) else side.scheme for side in (ours, theirs))
         return (), one, other
-    mine, others = ours.document(), theirs.document()
-    field = min(key for key in mine if mine[key] != others[key])
-    return (field,), _short(mine[field]), _short(others[field])
+    return _first_difference(ours.document(), theirs.document())
+
+
+def _first_difference(ours: JsonValue, theirs: JsonValue) -> tuple[Path, str, str]:
+    """Where two documents part, and what stands there on both sides."""
+    steps: list[tuple[str | int, JsonValue, JsonValue]] = []
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        steps = [(key, ours.get(key), theirs.get(key)) for key in sorted(ours.keys() | theirs.keys())]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        steps = [(place, *pair) for place, pair in enumerate(zip(ours, theirs, strict=True))]
+    for step, one, other in steps:
+        if one != other:
+            path, left, right = _first_difference(one, other)
+            return (step, *path), left, right
+    return (), _short(ours), _short(theirs)
 
 
 def _short(value: JsonValue) -> str:
