@@ -16,7 +16,7 @@ from compose.module import LoadedFactor, ModuleInput, ModuleOutput
 from compose.operators import OPERATORS
 from compose.plan import ModuleJob, Plan, layout, module_jobs, plan
 from compose.request import ComposeRequest, ComposeResult, FactorSource, Options, Progress, WrittenTensor
-from compose.tensors import check_finite, map_bytes, map_tensor, raw_bytes
+from compose.tensors import all_finite, check_finite, map_bytes, map_tensor, raw_bytes
 from compose.threads import one_blas_thread, start_worker
 from compose.writer import Layout, Slot, TensorFile, new_file
 from schemas.canonical import JsonObject
@@ -69,6 +69,7 @@ def _run(
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 finished.append(future.result())
+                file.flush()
                 if options.progress is not None:
                     options.progress(Progress(done, len(jobs), finished[-1][0].module))
         except BaseException:
@@ -124,7 +125,7 @@ def _write(output: ModuleOutput, file: TensorFile, places: Layout, job: ModuleJo
 
 
 def _check_storable(tensor: torch.Tensor, slot: Slot) -> None:
-    if not bool(torch.isfinite(tensor).all()):
+    if not all_finite(tensor):
         raise refusal(
             "STORE_OVERFLOW", slot.name, expected=f"values within {slot.dtype}", observed="an overflow",
             hint="Store the composition in a wider dtype.",

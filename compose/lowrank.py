@@ -2,12 +2,14 @@
 
 With thin QR of the stacks, ``B = Q_B R_B`` and ``A^T = Q_A R_A``, the delta ``B diag(c) A`` equals ``Q_B (R_B diag(c)
 R_A^T) Q_A^T``: its norm, singular values and inner products are those of the small core in the middle. Everything is
-float64. Columns that are far from dependent give R by Cholesky of their Gram matrix, all others by Householder QR.
+float64. Columns that are far from dependent give R by Cholesky of their Gram matrix, all others by Householder QR. A
+norm comes from two Gram matrices, ``||B A||_F^2 = tr((B^T B)(A A^T))``, where the trace keeps its nine digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Final
 
 import torch
@@ -19,54 +21,68 @@ from compose.shapes import (
     Columns,
     FactorA,
     FactorB,
+    Gram,
+    GramR,
+    GramRank,
     Matrix,
     OtherA,
     OtherB,
+    Owners,
     PerRow,
     Products,
     StackA,
     StackB,
     Triangle,
-    TriangleA,
-    TriangleB,
     Values,
 )
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """All members of one module side by side: ``D = b @ diag(c) @ a``; `c` and `scales` repeat over a member's rows."""
+    """All members of one module side by side: ``D = b @ diag(c) @ a``; `c` and `scales` repeat over a member's rows.
+
+    `b` and `a` are float64; `raw_b` holds the same numbers in the narrowest dtype that has all members'. `owner` is 1
+    where a row of the stack is a member's.
+    """
 
     b: StackB
     a: StackA
+    raw_b: StackB
     c: PerRow
     scales: PerRow
-    ranks: tuple[int, ...]
+    owner: Owners
 
 
 def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
-    """The members' factors in float64, without their coefficients."""
+    """The members' factors without their coefficients."""
     device = factors[0].a.device
-    ranks = tuple(factor.rank for factor in factors)
-    repeats = torch.tensor(ranks, device=device)
+    repeats = torch.tensor([factor.rank for factor in factors], device=device)
 
     def per_row(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device).repeat_interleave(repeats)
 
+    raw_b = torch.cat([factor.b for factor in factors], dim=1)
     return Stacks(
-        b=torch.cat([factor.b.to(torch.float64) for factor in factors], dim=1),
-        a=torch.cat([factor.a.to(torch.float64) for factor in factors], dim=0),
+        b=raw_b.to(torch.float64),
+        a=torch.cat([factor.a for factor in factors], dim=0).to(torch.float64),
+        raw_b=raw_b,
         c=per_row([factor.coefficient for factor in factors]),
         scales=per_row([factor.scale for factor in factors]),
-        ranks=ranks,
+        owner=torch.eye(len(factors), dtype=torch.float64, device=device).repeat_interleave(repeats, dim=1),
     )
 
 
 SHORTEST: Final = 1e-140
 """Columns whose squares would underflow are left to QR."""
-INDEPENDENT: Final = 1e-3
-"""Smallest eigenvalue of the Gram matrix of unit columns at which Cholesky is as good as QR: what it loses, a thousand
-roundings, is far below the nine digits of a figure."""
+INDEPENDENT: Final = 1e-4
+"""Smallest eigenvalue of the Gram matrix of unit columns at which Cholesky is as good as QR: what it loses, ten
+thousand roundings, is far below the nine digits of a figure."""
+KEPT: Final = 1e-3
+"""Share of its addends' size that a trace of Gram matrices must keep. The addends carry about ``10 sqrt(d)`` roundings
+(Higham and Mary 2019), 3e-13 for any d up to a million; a thousandth of the size then has nine digits as a norm."""
+
+SMALLEST: Final = 1e-280
+"""A square below it may have lost digits to underflow."""
 
 
 @dataclass(frozen=True)
@@ -84,55 +100,61 @@ class Thin:
         solved: Tensor = torch.linalg.solve_triangular(self.r, small, upper=True)
         return (solved.T @ self.x.T).T
 
-    def transposed_times(self, tall: Matrix) -> Tensor:
-        """``Q^T tall``."""
-        if self.q is not None:
-            return (tall.T @ self.q).T
-        solved: Tensor = torch.linalg.solve_triangular(self.r.T, (tall.T @ self.x).T, upper=False)
-        return solved
 
-
-def thin(columns: Columns) -> Thin:
-    """Both factors of the thin QR."""
-    r = _cholesky(columns)
+def thin(columns: Columns, gram: Gram | None = None) -> Thin:
+    """Both factors of the thin QR; `gram` is ``X^T X`` where it is known."""
+    r = _cholesky(columns, gram)
     if r is not None:
         return Thin(columns, r, None)
     q, r = torch.linalg.qr(columns)
     return Thin(columns, r, q)
 
 
-def triangle(columns: Columns) -> Triangle:
+def triangle(columns: Columns, gram: Gram | None = None) -> Triangle:
     """R of the thin QR, m = min(d, k): ``R^T R = X^T X``."""
-    r = _cholesky(columns)
+    r = _cholesky(columns, gram)
     return torch.linalg.qr(columns, mode="r").R if r is None else r
 
 
-def _cholesky(columns: Columns) -> Triangle | None:
+def _cholesky(columns: Columns, gram: Gram | None) -> Triangle | None:
     """R by the Gram matrix, several times faster than QR; null for columns too dependent to square their condition."""
-    gram = columns.T @ columns
+    gram = columns.T @ columns if gram is None else gram
     lengths = gram.diagonal().sqrt()
     if columns.shape[0] < columns.shape[1] or not bool((lengths > SHORTEST).all()):
         return None
-    unit = gram / lengths / lengths[:, None]
-    if float(torch.linalg.eigvalsh(unit)[0]) < INDEPENDENT:
+    unit, failed = torch.linalg.cholesky_ex(gram / lengths / lengths[:, None], upper=True)
+    if failed or _smallest(unit) < INDEPENDENT:
         return None
-    r: Tensor = torch.linalg.cholesky(unit, upper=True) * lengths
+    r: Tensor = unit * lengths
     return r
 
 
-def product_norm(b: FactorB, a: FactorA) -> float:
-    """``||b a||_F``."""
-    return float(torch.linalg.norm(triangle(b) @ a))
+def _smallest(triangle: Triangle) -> float:
+    """At most the smallest eigenvalue of ``R^T R``, and at least an n-th of it: ``1 / ||R^-1||_F^2``."""
+    identity = torch.eye(len(triangle), dtype=triangle.dtype, device=triangle.device)
+    inverse = torch.linalg.solve_triangular(triangle, identity, upper=True)
+    return 1.0 / float(inverse.square().sum())
 
 
-def factor_error(
-    b: FactorB,
-    a: FactorA,
-    stored_b: FactorB,
-    stored_a: FactorA,
-) -> float:
+def trace_norm(left: Matrix, right: Matrix) -> float | None:
+    """``||B A||_F`` from ``B^T B`` and ``A A^T``; null where the trace cancels or leaves the range of floats."""
+    square = float((left * right).sum())
+    size = float((left.diagonal() * right.diagonal()).sqrt().sum()) ** 2
+    if size == 0.0:
+        return 0.0
+    return sqrt(square) if SMALLEST < KEPT * size <= square < inf else None
+
+
+def product_norm(b: FactorB, a: FactorA, gram: GramRank | None = None) -> float:
+    """``||b a||_F``; `gram` is ``b^T b`` where it is known."""
+    gram = b.T @ b if gram is None else gram
+    norm = trace_norm(gram, a @ a.T)
+    return float(torch.linalg.norm(triangle(b, gram) @ a)) if norm is None else norm
+
+
+def factor_error(b: FactorB, a: FactorA, stored_b: FactorB, stored_a: FactorA) -> float:
     """``||b a - stored_b stored_a||_F``, free of cancellation: ``b a - b' a' = b (a - a') + (b - b') a'``."""
-    loss_a, loss_b = a - stored_a.to(a.dtype), b - stored_b.to(b.dtype)
+    loss_a, loss_b = a - stored_a, b - stored_b
     if not bool(loss_b.any()):
         return product_norm(b, loss_a) if bool(loss_a.any()) else 0.0
     return product_norm(torch.cat([b, loss_b], dim=1), torch.cat([loss_a, stored_a.to(a.dtype)], dim=0))
@@ -149,30 +171,32 @@ def difference_norm(
 
 
 @dataclass(frozen=True)
-class Core:
-    """Triangles of the stacks and the core between them."""
+class Grams:
+    """``B^T B`` and ``A A^T`` of the stacks: what every figure of a sum needs of their length."""
 
-    r_b: TriangleB
-    r_a: TriangleA
+    b: GramR
+    a: GramR
     stacks: Stacks
 
-    @property
-    def matrix(self) -> Matrix:
-        """``R_B diag(c) R_A^T``."""
-        return (self.r_b * self.stacks.c) @ self.r_a.T
+    def core(self) -> Matrix:
+        """``R_B diag(c) R_A^T``, which has the singular values of the sum."""
+        return (triangle(self.stacks.b, self.b) * self.stacks.c) @ triangle(self.stacks.a.T, self.a).T
 
     def products(self) -> Products:
         """``<D_i, D_j>_F = tr(B_i^T B_j A_j A_i^T) s_i s_j``, block sums of one small elementwise product."""
-        scaled = self.r_a * self.stacks.scales
-        entries = (self.r_b.T @ self.r_b) * (scaled.T @ scaled)
-        blocks = torch.split(entries, list(self.stacks.ranks))
-        rows = torch.stack([block.sum(dim=0) for block in blocks])
-        return torch.stack([part.sum(dim=1) for part in torch.split(rows, list(self.stacks.ranks), dim=1)], dim=1)
+        each = self.stacks.owner * self.stacks.scales
+        return each @ (self.b * self.a) @ each.T
+
+    def noise_floor(self) -> float:
+        """The rounding floor of the largest addend ``c_i B_i A_i``."""
+        owner = self.stacks.owner
+        squares = (owner @ self.b.diagonal()) * (owner @ (self.a.diagonal() * self.stacks.c.square()))
+        return sqrt(float(squares.max())) * _floor(self.stacks.b, self.stacks.a)
 
 
-def core_of(stacks: Stacks) -> Core:
-    """The triangular picture of a module."""
-    return Core(triangle(stacks.b), triangle(stacks.a.T), stacks)
+def grams_of(stacks: Stacks) -> Grams:
+    """Both Gram matrices."""
+    return Grams(stacks.b.T @ stacks.b, stacks.a @ stacks.a.T, stacks)
 
 
 def rounding_floor(b: FactorB, a: FactorA) -> float:
@@ -181,12 +205,11 @@ def rounding_floor(b: FactorB, a: FactorA) -> float:
     Rounding has the size of the factors, not of their product: a product that cancels inside leaves it behind.
     """
     size = float(torch.linalg.norm(b.to(torch.float64))) * float(torch.linalg.norm(a.to(torch.float64)))
-    return size * max(b.shape[0], a.shape[1]) * torch.finfo(torch.float64).eps
+    return size * _floor(b, a)
 
 
-def noise_floor(factors: tuple[LoadedFactor, ...]) -> float:
-    """The rounding floor of the largest addend ``c_i B_i A_i``."""
-    return max(abs(factor.coefficient) * rounding_floor(factor.b, factor.a) for factor in factors)
+def _floor(b: FactorB, a: FactorA) -> float:
+    return max(b.shape[0], a.shape[1]) * torch.finfo(torch.float64).eps
 
 
 LEADING: Final = 8

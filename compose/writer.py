@@ -82,6 +82,10 @@ class TensorFile:
         ref = TensorRef(tensor=tensor_digest(slot.dtype, slot.shape, data), dtype=slot.dtype, shape=slot.shape)
         return WrittenTensor(slot.module, slot.role, ref, slot.offset, slot.length)
 
+    def flush(self) -> None:
+        """Wait until what was written is on the disk; between modules, so that the disk works beside the processors."""
+        os.fdatasync(self._descriptor)
+
     def write_at(self, offset: int, data: memoryview) -> None:
         """Write all bytes at an absolute offset."""
         while data:

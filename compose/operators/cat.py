@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from compose.lowrank import core_of, factor_error, leading, noise_floor, rank_above, stack, tuples
+from compose.lowrank import Stacks, factor_error, grams_of, leading, product_norm, rank_above, stack, tuples
 from compose.module import Figures, ModuleInput, ModuleOutput
+from compose.shapes import StackA, StackB
 from compose.tensors import round_once, store_dtype, work_dtype
 
 
@@ -15,23 +16,31 @@ def cat(module: ModuleInput) -> ModuleOutput:
     The coefficient goes into A in the work dtype and is rounded once; ranks, scales and module sets may differ.
     """
     work, store = work_dtype(module.choices.dtype), store_dtype(module.choices.dtype)
-    a = torch.cat([round_once(factor.a.to(work) * factor.coefficient, store) for factor in module.factors], dim=0)
-    b = torch.cat([round_once(factor.b.to(torch.float64), store) for factor in module.factors], dim=1)
-    return ModuleOutput(a, b, _figures(module, a, b))
-
-
-def _figures(module: ModuleInput, a: torch.Tensor, b: torch.Tensor) -> Figures:
     stacks = stack(module.factors)
-    core = core_of(stacks)
-    values = torch.linalg.svdvals(core.matrix)
-    products = core.products()
-    error = factor_error(stacks.b, stacks.a * stacks.c[:, None], b, a)
+    weighted = stacks.a * stacks.c[:, None]
+    a = weighted if work == torch.float64 else _weighted(module, work)
+    stored_a = round_once(a, store)
+    stored_b = stacks.raw_b if stacks.raw_b.dtype == store else round_once(stacks.b, store)
+    return ModuleOutput(stored_a, stored_b, _figures(stacks, weighted, stored_a, stored_b))
+
+
+def _weighted(module: ModuleInput, work: torch.dtype) -> StackA:
+    return torch.cat([factor.a.to(work) * factor.coefficient for factor in module.factors])
+
+
+def _figures(stacks: Stacks, weighted: StackA, stored_a: StackA, stored_b: StackB) -> Figures:
+    grams = grams_of(stacks)
+    values = torch.linalg.svdvals(grams.core())
+    if stored_b is stacks.raw_b:
+        error = product_norm(stacks.b, weighted - stored_a, grams.b)
+    else:
+        error = factor_error(stacks.b, weighted, stored_b, stored_a)
     return Figures(
         norm=float(torch.linalg.norm(values)),
         singular_values=leading(values),
-        numerical_rank=rank_above(values, noise_floor(module.factors)),
+        numerical_rank=rank_above(values, grams.noise_floor()),
         discarded_energy=0.0,
         error=error,
         rounding=error,
-        products=tuples(products),
+        products=tuples(grams.products()),
     )

@@ -2,61 +2,91 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
+from typing import Final
 
 import torch
+from torch import Tensor
 
-from compose.lowrank import (
-    Core,
-    Thin,
-    factor_error,
-    leading,
-    noise_floor,
-    product_norm,
-    rank_above,
-    stack,
-    thin,
-    tuples,
-)
+from compose.lowrank import Stacks, grams_of, leading, product_norm, rank_above, stack, thin, trace_norm, tuples
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.operators.decompose import pair, svd_choices
-from compose.shapes import FactorA, FactorB, Matrix
+from compose.shapes import FactorA, FactorB, Values
 from compose.tensors import round_once, store_dtype, work_dtype
 
 
 def delta_svd(module: ModuleInput) -> ModuleOutput:
     """Thin QR of both stacks, SVD of the R x R core between them, multiply back.
 
-    QR and products are float64, the SVD of the core is in the work dtype. Exact, before rounding, iff the output rank
-    reaches rank(D).
+    All of it is float64; the pair goes through the work dtype before it is rounded to the store dtype. Exact, before
+    rounding, iff the output rank reaches rank(D).
     """
     work, store = work_dtype(module.choices.dtype), store_dtype(module.choices.dtype)
     stacks = stack(module.factors)
-    left, right = thin(stacks.b), thin(stacks.a.T)
-    core = Core(left.r, right.r, stacks)
-    u, s, vh = torch.linalg.svd(core.matrix.to(work), full_matrices=False)
+    grams = grams_of(stacks)
+    left, right = thin(stacks.b, grams.b), thin(stacks.a.T, grams.a)
+    u, s, vh = torch.linalg.svd((left.r * stacks.c) @ right.r.T, full_matrices=False)
     rank = module.rank
-    whole_u, whole_v = left.times(u[:, :rank].double()).to(work), right.times(vh[:rank].T.double()).to(work)
-    b, a = pair(whole_u, s[:rank], whole_v.T.contiguous(), svd_choices(module.choices))
-    stored_b, stored_a = round_once(b, store), round_once(a, store)
-    values = torch.linalg.svdvals(core.matrix) if work != torch.float64 else s
-    products = core.products()
+    b, a = pair(left.times(u[:, :rank]), s[:rank], right.times(vh[:rank].T).T, svd_choices(module.choices))
+    stored_b, stored_a = round_once(b.to(work), store), round_once(a.to(work), store)
+    losses = _Losses(b, a, b - stored_b, a - stored_a)
     figures = Figures(
-        norm=float(torch.linalg.norm(values)),
-        singular_values=leading(values),
-        numerical_rank=rank_above(values, noise_floor(module.factors)),
-        discarded_energy=float(values[rank:].square().sum()),
-        error=_error(core.matrix, left, right, stored_b, stored_a),
-        rounding=factor_error(b, a, stored_b, stored_a),
-        products=tuples(products),
+        norm=float(torch.linalg.norm(s)),
+        singular_values=leading(s),
+        numerical_rank=rank_above(s, grams.noise_floor()),
+        discarded_energy=float(s[rank:].square().sum()),
+        error=losses.distance(stacks, s[rank:]),
+        rounding=losses.norm,
+        products=tuples(grams.products()),
     )
     return ModuleOutput(stored_a, stored_b, figures)
 
 
-def _error(core: Matrix, left: Thin, right: Thin, b: FactorB, a: FactorA) -> float:
-    """``||Q_B core Q_A^T - b a||_F`` from three orthogonal parts: inside both spans, and outside either."""
-    b, a = b.to(core.dtype), a.to(core.dtype)
-    inside_b, inside_a = left.transposed_times(b), right.transposed_times(a.T).T
-    outside_b, outside_a = b - left.times(inside_b), a - right.times(inside_a.T).T
-    inside = float((core - inside_b @ inside_a).square().sum()) + float((inside_b @ outside_a).square().sum())
-    return sqrt(inside + product_norm(outside_b, a) ** 2)
+NEGLIGIBLE: Final = 1e-10
+"""Share of a square that changes none of a figure's nine digits."""
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """The best pair ``b a`` and what storing takes from either factor: stored are ``b - loss_b`` and ``a - loss_a``."""
+
+    b: FactorB
+    a: FactorA
+    loss_b: FactorB
+    loss_a: FactorA
+
+    @cached_property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """``[b, loss_b]^T`` and ``[loss_a; a']``, whose product is ``X = b a - b' a'``."""
+        return torch.cat([self.b.T, self.loss_b.T]), torch.cat([self.loss_a, self.a - self.loss_a])
+
+    @cached_property
+    def grams(self) -> tuple[Tensor, Tensor]:
+        """Their Gram matrices."""
+        left, right = self.rows
+        return left @ left.T, right @ right.T
+
+    @cached_property
+    def norm(self) -> float:
+        """``||X||_F``."""
+        norm = trace_norm(*self.grams)
+        return product_norm(self.rows[0].T, self.rows[1], self.grams[0]) if norm is None else norm
+
+    def distance(self, stacks: Stacks, dropped: Values) -> float:
+        """``||D - b' a'||_F``, where `dropped` are the singular values of ``D - b a``.
+
+        ``D - b a`` is orthogonal to the columns of b and the rows of a, so of X only ``-loss_b loss_a`` meets it.
+        """
+        square = float(dropped.square().sum()) + self.norm**2
+        most = 2.0 * float(dropped[:1].sum()) * float(torch.linalg.norm(self.loss_b) * torch.linalg.norm(self.loss_a))
+        if most > NEGLIGIBLE * square:
+            square = max(square - 2.0 * self._crossing(stacks), 0.0)
+        return sqrt(square)
+
+    def _crossing(self, stacks: Stacks) -> float:
+        """``<D - b a, loss_b loss_a>``."""
+        whole = (self.loss_b.T @ stacks.b * stacks.c) * (stacks.a @ self.loss_a.T).T
+        best = (self.loss_b.T @ self.b) * (self.a @ self.loss_a.T).T
+        return float(whole.sum() - best.sum())

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from compose.fields import TensorField
 from compose.lowrank import (
-    core_of,
     difference_norm,
     factor_error,
+    grams_of,
     leading,
     product_norm,
     rank_above,
@@ -102,7 +102,7 @@ def _figures(module: ModuleInput, sides: _Sides, rounding: float, gauge: float |
         discarded_energy=0.0,
         error=rounding,
         rounding=rounding,
-        products=tuples(core_of(stacks).products()),
+        products=tuples(grams_of(stacks).products()),
         deviation=difference_norm(b, a, stacks.b * stacks.c, stacks.a),
         cross_term_norm=difference_norm(b, a, *own),
         gauge_sensitivity=gauge,

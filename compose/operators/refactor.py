@@ -10,7 +10,7 @@ import torch
 
 from compose.fields import DeltaField, Field, energy, tiling
 from compose.krylov import Truncated, truncated_svd
-from compose.lowrank import Stacks, core_of, factor_error, leading, stack, tuples
+from compose.lowrank import Stacks, factor_error, grams_of, leading, stack, tuples
 from compose.masks import MaskRole
 from compose.merge import Merged, merge
 from compose.module import Drop, Figures, ModuleInput, ModuleOutput
@@ -57,7 +57,7 @@ def _figures(
     rounding: float,
 ) -> Figures:
     stacks = stack(module.factors)
-    products = core_of(stacks).products()
+    products = grams_of(stacks).products()
     whole = energy(merged.values)
     error, deviation = _distances(merged.values, stored, stacks)
     return Figures(

@@ -92,6 +92,12 @@ def test_a_value_just_above_a_tie_is_not_rounded_down_twice() -> None:
     assert round_once(value[:1], torch.float32).item() == value[:1].to(torch.float32).item()
 
 
+def test_a_value_below_the_normal_numbers_rounds_once_too() -> None:
+    # Half way between bfloat16 neighbours at 2^-133 a unit, and 2^-170 more, which float32 cannot hold there.
+    value = torch.tensor([2.5 * 2**-133 + 2**-170, -2.5 * 2**-133, 2**-140, 1.0], dtype=torch.float64)
+    assert round_once(value, torch.bfloat16).tolist() == [3 * 2**-133, -2 * 2**-133, 0.0, 1.0]
+
+
 def test_raw_bytes_are_little_endian_and_contiguous() -> None:
     assert bytes(raw_bytes(torch.tensor([[1.0, 2.0]]).T)) == struct.pack("<2f", 1.0, 2.0)
     assert bytes(raw_bytes(torch.tensor([1.0], dtype=torch.bfloat16))) == b"\x80\x3f"
