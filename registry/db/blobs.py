@@ -9,10 +9,10 @@ from sqlalchemy import ColumnElement, SQLColumnExpression, bindparam, delete, ex
 
 from registry.db import paging
 from registry.db.paging import Page
-from registry.db.prepared import Prepared, known_keys
+from registry.db.prepared import Prepared, Values, insertion
 from registry.db.rows import BaseLocationRow, BlobPresenceRow, BlobRow, FileRow, PurgeEventRow, TensorLocationRow
 from registry.db.rows.core import table_of
-from registry.db.session import Change, Reader, batches
+from registry.db.session import Change, Reader
 from schemas.digests import BlobDigests, Digest, Sha256
 
 _SEEN: Final = Prepared(
@@ -20,9 +20,10 @@ _SEEN: Final = Prepared(
 )
 
 
-def put(change: Change, digests: Iterable[BlobDigests]) -> int:
-    """Record files by content; the number of new ones."""
-    return len(change.ensure([BlobRow(digest=item.digest, sha256=item.sha256, size=item.size) for item in digests]))
+def put(change: Change, digests: Iterable[BlobDigests]) -> frozenset[Digest]:
+    """Record files by content; those that are new."""
+    rows: list[Values] = [{"digest": item.digest, "sha256": item.sha256, "size": item.size} for item in digests]
+    return frozenset(str(row["digest"]) for row in change.ensure(BlobRow, rows))
 
 
 def find(reader: Reader, digest: Digest) -> BlobRow | None:
@@ -41,9 +42,9 @@ def mark_present(change: Change, digests: Iterable[Digest]) -> None:
     known = present(change, wanted)
     if known:
         _SEEN.each(change.connection, [{"at": change.now, "digest": digest} for digest in known])
-    for digest in wanted:
-        if digest not in known:
-            change.insert(BlobPresenceRow(blob=digest, checked=change.now))
+    new = [(digest, change.now) for digest in wanted if digest not in known]
+    if new:
+        insertion(table_of(BlobPresenceRow)).each(change.connection, new)
 
 
 def mark_absent(change: Change, digest: Digest) -> None:
@@ -53,12 +54,7 @@ def mark_absent(change: Change, digest: Digest) -> None:
 
 def present(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
     """Which of these the store holds, as far as known."""
-    found = (
-        row[0]
-        for batch in batches(dict.fromkeys(digests))
-        for row in known_keys(table_of(BlobPresenceRow), len(batch)).in_order(reader.connection, batch)
-    )
-    return frozenset(found)
+    return reader.known(BlobPresenceRow, digests)
 
 
 def presence_page(reader: Reader, after: str | None = None, limit: int = 1000) -> Page[BlobPresenceRow]:

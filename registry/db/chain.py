@@ -7,7 +7,7 @@ event's own hash covers that digest and the previous hash, so one head vouches f
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _LOCK: Final = Prepared(select(func.pg_advisory_xact_lock(CHAIN_LOCK)))
 _HEAD: Final = Prepared(
     select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
 )
+
+_array: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 RowMark = tuple[str, str, str]
 """Table, key (JSON array of the key cells), digest of the row."""
@@ -55,17 +57,23 @@ class AuditHead:
     hash: str
 
 
-def mark(table: Table, cells: Sequence[Any]) -> RowMark:
-    """The mark of a row given as its cells in column order."""
-    key = [cell for column, cell in zip(table.columns, cells, strict=True) if column.primary_key]
-    hasher = blake3(derive_key_context=ROW_CONTEXT)
-    hasher.update(b"".join(_cell(cell) for cell in (table.name, *cells)))
-    return table.name, json.dumps(key, separators=(",", ":")), hasher.hexdigest()
+def marks(table: Table, rows: Iterable[Sequence[Any]]) -> list[RowMark]:
+    """The marks of rows given as their cells in column order."""
+    name = _cell(table.name)
+    places = [place for place, column in enumerate(table.columns) if column.primary_key]
+    return [
+        (
+            table.name,
+            _array([cells[place] for place in places]),
+            blake3(name + b"".join(map(_cell, cells)), derive_key_context=ROW_CONTEXT).hexdigest(),
+        )
+        for cells in rows
+    ]
 
 
 def marks_json(marks: Sequence[RowMark]) -> str:
     """The marks of a change as the event stores them: sorted, so that the order of writing does not matter."""
-    return json.dumps(sorted(marks), separators=(",", ":"))
+    return _array(sorted(marks))
 
 
 def rows_digest(text: str) -> str:
@@ -118,8 +126,8 @@ def append(connection: Connection, event: Event, marks: Sequence[RowMark]) -> No
         hash="",
     )
     row.hash = event_hash(row)
-    table = table_of(AuditEventRow)
-    insertion(table).each(connection, [{column.name: getattr(row, column.name) for column in table.columns}])
+    insert = insertion(table_of(AuditEventRow))
+    insert.each(connection, [tuple(getattr(row, name) for name in insert.columns)])
 
 
 def _event_bytes(document: JsonObject) -> bytes:
@@ -133,9 +141,12 @@ def _utf8(text: str | bytes) -> bytes:
 
 def _cell(value: int | str | bytes | float | None) -> bytes:
     """A cell as bytes, such that no two lists of cells read alike."""
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogateescape")
+        return b"s%d:%b" % (len(data), data)
     if value is None:
         return b"n"
     if isinstance(value, bytes):
-        return b"b%d:" % len(value) + value
-    kind, data = (b"s", _utf8(value)) if isinstance(value, str) else (b"i", repr(value).encode())
-    return kind + b"%d:" % len(data) + data
+        return b"b%d:%b" % (len(value), value)
+    data = repr(value).encode()
+    return b"i%d:%b" % (len(data), data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from sqlalchemy import bindparam, select
@@ -28,6 +29,17 @@ def put(change: Change, subject: Digest, aspect: Aspect, value: str) -> bool:
     sequence = newest[1] + 1 if newest is not None else 1
     change.append(EvidenceRow(subject=subject, aspect=aspect, sequence=sequence, level=value, created=change.now))
     return True
+
+
+def put_first(change: Change, levels: Mapping[Digest, str], aspect: Aspect) -> None:
+    """Record the levels of manifests that were stored by this very change."""
+    change.write(
+        EvidenceRow,
+        [
+            {"subject": subject, "aspect": aspect, "sequence": 1, "level": value, "created": change.now}
+            for subject, value in levels.items()
+        ],
+    )
 
 
 def level(reader: Reader, subject: Digest, aspect: Aspect) -> str | None:

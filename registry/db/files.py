@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from sqlalchemy import select
 
+from registry.db.prepared import Values
 from registry.db.rows import BlobRow, FileRow
 from registry.db.session import Change, Reader
 from schemas.canonical import canonical_bytes
@@ -35,12 +36,12 @@ class Packaging:
 
 def put(change: Change, manifest: Digest, entries: Sequence[tuple[str, Digest]]) -> bool:
     """Record a set of files (path, blob) of a manifest; False when this set was known."""
-    packaging = manifest_digest("packaging", canonical_bytes(dict(entries)))
-    rows = [
-        FileRow(manifest=manifest, packaging=packaging, path=path, blob=blob, created=change.now)
-        for path, blob in entries
-    ]
-    return bool(change.ensure(rows))
+    return bool(change.ensure(FileRow, _rows(change, manifest, entries)))
+
+
+def put_first(change: Change, packed: Mapping[Digest, Sequence[tuple[str, Digest]]]) -> None:
+    """Record the files of manifests that were stored by this very change."""
+    change.write(FileRow, [row for manifest, entries in packed.items() for row in _rows(change, manifest, entries)])
 
 
 def packagings(reader: Reader, manifest: Digest) -> tuple[Packaging, ...]:
@@ -56,3 +57,11 @@ def packagings(reader: Reader, manifest: Digest) -> tuple[Packaging, ...]:
         Packaging(digest, created, tuple(FileEntry(*row[2:]) for row in group))
         for (created, digest), group in groupby(rows, key=lambda row: (row[0], row[1]))
     )
+
+
+def _rows(change: Change, manifest: Digest, entries: Sequence[tuple[str, Digest]]) -> list[Values]:
+    packaging = manifest_digest("packaging", canonical_bytes(dict(entries)))
+    return [
+        {"manifest": manifest, "packaging": packaging, "path": path, "blob": blob, "created": change.now}
+        for path, blob in entries
+    ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypedDict, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Select, bindparam, exists, select
 from sqlalchemy.orm import aliased
@@ -12,22 +13,23 @@ from sqlalchemy.orm import aliased
 from registry.db import paging
 from registry.db.edges import edges_of
 from registry.db.paging import Page
-from registry.db.prepared import Prepared, known_keys
+from registry.db.prepared import Cell, Prepared, Values
 from registry.db.problems import found
 from registry.db.rows import LabelRow, ManifestRow
-from registry.db.rows.core import as_bytes, table_of
+from registry.db.rows.core import as_bytes
 from registry.db.session import Change, Reader
 from registry.errors import Problem, UsageProblemError
 from schemas.adapter import AdapterManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
 from schemas.conversion import ConversionManifest
-from schemas.digests import Digest, manifest_digest
+from schemas.digests import Digest
 from schemas.linked import LinkedManifest
 from schemas.manifests import read_manifest
 from schemas.model import Manifest
 
 M = TypeVar("M", bound=Manifest)
 _ROW: Final = select(ManifestRow).where(ManifestRow.digest == bindparam("digest"))
+_ABSENT: Final = dict.fromkeys(("base", "family", "method", "outcome"))
 _CONTENT: Final = Prepared(select(ManifestRow.kind, ManifestRow.data).where(ManifestRow.digest == bindparam("digest")))
 
 
@@ -43,25 +45,21 @@ class ManifestFilter:
     label: tuple[str, str] | None = None
 
 
-class _Columns(TypedDict, total=False):
-    base: str | None
-    family: str | None
-    method: str | None
-    outcome: str | None
-
-
 def put(change: Change, manifest: Manifest) -> bool:
     """Store a manifest and its edges; False when it was there. Everything it names must be stored before.
 
     (An output adapter is stored before the composition that made it.)
     """
-    data = manifest.canonical()
-    digest = manifest_digest(manifest.KIND, data)
-    row = ManifestRow(digest=digest, kind=manifest.KIND, data=data, created=change.now, **_columns(manifest))
-    created = bool(change.ensure([row]))
-    if created:
-        change.append(*edges_of(manifest, digest))
-    return created
+    return bool(put_all(change, [manifest]))
+
+
+def put_all(change: Change, given: Iterable[Manifest]) -> frozenset[Digest]:
+    """Store manifests that do not name each other, with their edges; those that were not there."""
+    by_digest = {manifest.digest: manifest for manifest in given}
+    rows = [_values(change, manifest, digest) for digest, manifest in by_digest.items()]
+    new = [str(row["digest"]) for row in change.ensure(ManifestRow, rows)]
+    change.append(*(edge for digest in new for edge in edges_of(by_digest[digest], digest)))
+    return frozenset(new)
 
 
 def find(reader: Reader, digest: Digest) -> ManifestRow | None:
@@ -71,7 +69,12 @@ def find(reader: Reader, digest: Digest) -> ManifestRow | None:
 
 def known(reader: Reader, digest: Digest) -> bool:
     """Whether a manifest is stored."""
-    return bool(known_keys(table_of(ManifestRow), 1).in_order(reader.connection, (digest,)))
+    return bool(all_known(reader, [digest]))
+
+
+def all_known(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
+    """Which of these manifests are stored."""
+    return reader.known(ManifestRow, digests)
 
 
 def get(reader: Reader, digest: Digest) -> Manifest:
@@ -139,12 +142,17 @@ def _labelled(statement: Select[ManifestRow], key: str, value: str) -> Select[Ma
     return statement.where(ManifestRow.digest.in_(current))
 
 
-def _columns(manifest: Manifest) -> _Columns:
+def _values(change: Change, manifest: Manifest, digest: Digest) -> Values:
+    always: Values = {"digest": digest, "kind": manifest.KIND, "data": manifest.canonical(), "created": change.now}
+    return {**_ABSENT, **_columns(manifest), **always}
+
+
+def _columns(manifest: Manifest) -> dict[str, Cell]:
     if isinstance(manifest, AdapterManifest):
         return {"base": manifest.base, "family": manifest.family}
     if isinstance(manifest, AdmissionManifest):
         spec = manifest.spec
-        return {"base": spec.base, "method": spec.method, "outcome": manifest.decision.outcome}
+        return {"base": spec.base, "method": getattr(spec, "method", None), "outcome": manifest.decision.outcome}
     if isinstance(manifest, CompositionManifest):
         return {"base": manifest.base, "method": manifest.method}
     if isinstance(manifest, ConversionManifest):

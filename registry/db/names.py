@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,18 @@ def assign(change: Change, name: str, kind: str, digest: Digest, version: int | 
     number = version or change.next(NameVersionRow.version, NameVersionRow.name == name)
     _refuse_taken(change, name, number, digest)
     return _append(change, name, number, kind, digest)
+
+
+def assign_first(change: Change, kind: str, named: Mapping[str, Digest]) -> None:
+    """Give manifests that were stored by this very change version 1 of names that nobody has."""
+    now = {"kind": kind, "created": change.now}
+    change.write(NameRow, [{"name": name, **now} for name in named])
+    change.write(NameVersionRow, [{"name": name, "version": 1, "digest": item, **now} for name, item in named.items()])
+
+
+def all_known(reader: Reader, wanted: Iterable[str]) -> frozenset[str]:
+    """Which of these names somebody has or had."""
+    return reader.known(NameRow, wanted)
 
 
 def newest(reader: Reader, name: str) -> NameVersionRow:

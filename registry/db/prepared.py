@@ -10,12 +10,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
-from sqlalchemy import ClauseElement, Connection, Dialect, Table, insert, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ClauseElement,
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    LargeBinary,
+    Table,
+    Text,
+    bindparam,
+    func,
+    insert,
+    select,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeEngine
 
 Cells = Sequence[Any]
 Cell = str | int | bytes | None
+Values = Mapping[str, Cell]
+"""The cells of a row by column."""
 _STYLES: Final[dict[str, Literal["qmark", "format"]]] = {"sqlite": "qmark", "postgresql": "format"}
 
 
@@ -41,6 +60,10 @@ class Prepared:
         text, order, _ = self._text(connection.dialect)
         connection.exec_driver_sql(text, [tuple(row[name] for name in order) for row in rows])
 
+    def run(self, connection: Connection, values: Cells) -> None:
+        """Run it with parameters in the order in which it mentions them; for each of several rows of them."""
+        connection.exec_driver_sql(self._text(connection.dialect)[0], values)
+
     def in_order(self, connection: Connection, values: Sequence[Any]) -> Sequence[Cells]:
         """Its rows, the parameters given in the order in which it mentions them."""
         return connection.exec_driver_sql(self._text(connection.dialect)[0], tuple(values)).all()
@@ -54,10 +77,27 @@ class Prepared:
         return self._texts[dialect.name]
 
 
+class Insertion:
+    """Insert rows given as their cells in column order; the order of columns is `columns`."""
+
+    def __init__(self, table: Table) -> None:
+        self.columns: tuple[str, ...] = tuple(column.name for column in table.columns)
+        self._one = Prepared(insert(table))
+        self._many = Prepared(insert(table).from_select(self.columns, select(*map(_unnested, table.columns))))
+
+    def each(self, connection: Connection, rows: Sequence[Cells]) -> None:
+        """Insert every row."""
+        if len(rows) > 1 and connection.dialect.name == "postgresql":
+            # one statement with an array a column: PostgreSQL's driver runs `executemany` row by row
+            self._many.run(connection, tuple(list(cells) for cells in zip(*rows, strict=True)))
+        else:
+            self._one.run(connection, list(rows))
+
+
 @lru_cache
-def insertion(table: Table) -> Prepared:
-    """Insert a row, every column given by name."""
-    return Prepared(insert(table))
+def insertion(table: Table) -> Insertion:
+    """Insert into a table."""
+    return Insertion(table)
 
 
 @lru_cache(maxsize=4096)
@@ -65,3 +105,9 @@ def known_keys(table: Table, count: int) -> Prepared:
     """Which of `count` primary keys are there; their cells are given in order."""
     columns = list(table.primary_key.columns)
     return Prepared(select(*columns).where(tuple_(*columns).in_([("",) * len(columns)] * count)))
+
+
+def _unnested(column: Column[Any]) -> ColumnElement[Any]:
+    plain: dict[type, TypeEngine[Any]] = {str: Text(), int: BigInteger(), bytes: LargeBinary()}
+    array: TypeEngine[Any] = ARRAY(plain[column.type.python_type])
+    return func.unnest(bindparam(column.name, type_=array))

@@ -17,7 +17,7 @@ _STANDS: Final = Prepared(select(PurgeEventRow.subject).where(PurgeEventRow.subj
 
 def put(change: Change, subject: Digest, reason: str) -> bool:
     """Set the tombstone; False when it stood already."""
-    return bool(change.ensure([PurgeEventRow(subject=subject, reason=reason, created=change.now)]))
+    return bool(change.ensure(PurgeEventRow, [{"subject": subject, "reason": reason, "created": change.now}]))
 
 
 def find(reader: Reader, subject: Digest) -> PurgeEventRow | None:

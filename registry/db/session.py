@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -12,13 +12,12 @@ from sqlalchemy import ColumnElement, Connection, Select, SQLColumnExpression, f
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from registry.db import chain
-from registry.db.prepared import insertion, known_keys
+from registry.db.prepared import Values, insertion, known_keys
 from registry.db.rows import AppendOnlyRow, Row
 from registry.db.rows.core import table_of
 from schemas.canonical import JsonObject
 
 T = TypeVar("T")
-R = TypeVar("R", bound=AppendOnlyRow)
 BATCH: Final = 400
 """Keys looked up by one statement."""
 
@@ -70,6 +69,14 @@ class Reader:
         for batch in batches(dict.fromkeys(keys)):
             yield from self.session.scalars(statement.where(column.in_(batch)))
 
+    def known(self, kind: type[Row], keys: Iterable[str]) -> frozenset[str]:
+        """Which of these are keys of rows of a table, whose primary key is one column."""
+        looked_up = (
+            known_keys(table_of(kind), len(batch)).in_order(self.connection, batch)
+            for batch in batches(dict.fromkeys(keys))
+        )
+        return frozenset(row[0] for rows in looked_up for row in rows)
+
 
 class Change(Reader):
     """One write transaction: everything in it is committed together with its audit event, or not at all."""
@@ -90,37 +97,42 @@ class Change(Reader):
 
     def append(self, *rows: AppendOnlyRow) -> None:
         """Write rows, in the order given; a taken key undoes this run of the change, and it runs again."""
+        for row in rows:
+            row.change_id = self.change_id
         for kind in dict.fromkeys(type(row) for row in rows):
-            table = table_of(kind)
-            values = [self._values(row) for row in rows if type(row) is kind]
-            insertion(table).each(self.connection, values)
-            self._written.extend(chain.mark(table, tuple(row.values())) for row in values)
+            self.write(kind, [_values(row) for row in rows if type(row) is kind])
+
+    def write(self, kind: type[AppendOnlyRow], rows: Iterable[Values]) -> None:
+        """Write rows of one table, as `append` does; given as values, many cost a fraction of as many objects."""
+        insert = insertion(table_of(kind))
+        *own, _ = insert.columns  # `change_id` is the last column of all
+        cells = [(*[row[name] for name in own], self.change_id) for row in rows]
+        if cells:
+            insert.each(self.connection, cells)
+            self._written.extend(chain.marks(table_of(kind), cells))
 
     def insert(self, row: Row) -> None:
         """Write a row of a working table; it is not history and has no mark."""
-        table = table_of(type(row))
-        insertion(table).each(self.connection, [{column.name: getattr(row, column.name) for column in table.columns}])
+        insertion(table_of(type(row))).each(self.connection, [tuple(_values(row).values())])
 
     def next(self, column: InstrumentedAttribute[int], *where: ColumnElement[bool]) -> int:
         """One more than the highest number so far, from 1; the unique key over it decides between two at once."""
         return (self.session.scalar(select(func.max(column)).where(*where)) or 0) + 1
 
-    def ensure(self, rows: Sequence[R]) -> list[R]:
+    def ensure(self, kind: type[AppendOnlyRow], rows: Iterable[Values]) -> list[Values]:
         """Write those rows whose key is not there yet, and return them.
 
         The look-up only saves work: should another change write the same key meanwhile, the unique constraint refuses
         ours and the change runs again.
         """
-        if not rows:
-            return []
-        table = table_of(type(rows[0]))
+        table = table_of(kind)
         columns = table.primary_key.columns.keys()
-        keyed = {tuple(getattr(row, column) for column in columns): row for row in rows}
+        keyed = {tuple([row[column] for column in columns]): row for row in rows}
         for batch in batches(list(keyed)):
             cells = [cell for key in batch for cell in key]
             for found in known_keys(table, len(batch)).in_order(self.connection, cells):
                 keyed.pop(tuple(found), None)
-        self.append(*keyed.values())
+        self.write(kind, keyed.values())
         return list(keyed.values())
 
     def seal(self, action: str) -> bool:
@@ -131,6 +143,6 @@ class Change(Reader):
         chain.append(self.connection, event, self._written)
         return True
 
-    def _values(self, row: AppendOnlyRow) -> dict[str, Any]:
-        row.change_id = self.change_id
-        return {column.name: getattr(row, column.name) for column in table_of(type(row)).columns}
+
+def _values(row: AppendOnlyRow | Row) -> Values:
+    return {column.name: getattr(row, column.name) for column in table_of(type(row)).columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, exists, select
@@ -47,6 +47,24 @@ def put(change: Change, statement: StatementManifest) -> bool:
         *_labels(change, statement),
     )
     return True
+
+
+def put_first(change: Change, said: Sequence[StatementManifest]) -> None:
+    """Store what is said first, without labels, about manifests that were stored by this very change."""
+    manifests.put_all(change, said)
+    change.write(
+        StatementRow,
+        [
+            {
+                "subject": statement.subject,
+                "topic": statement.topic,
+                "sequence": 1,
+                "digest": statement.digest,
+                "created": change.now,
+            }
+            for statement in said
+        ],
+    )
 
 
 def newest(reader: Reader, subject: Digest, topic: Topic) -> StatementManifest | None:

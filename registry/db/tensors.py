@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from registry.db.prepared import Values
 from registry.db.rows import BaseLocationRow, TensorLocationRow
 from registry.db.session import Change, Reader
 from schemas.digests import Digest
@@ -35,9 +35,16 @@ class BaseFile:
     mtime_ns: int
 
 
-def put(change: Change, locations: Iterable[Location]) -> int:
-    """Record where tensors lie; the number of new locations."""
-    return len(change.ensure([_row(location) for location in locations]))
+def put(change: Change, locations: Iterable[Location], new_blobs: Container[Digest] = ()) -> int:
+    """Record where tensors lie; the number of new locations.
+
+    In `new_blobs`, which this change was the first to record, nothing can be known to lie: they save the look-up.
+    """
+    rows = {(place.tensor, place.blob, place.offset): _row(place) for place in locations}
+    new = [row for (_, blob, _), row in rows.items() if blob in new_blobs]
+    change.write(TensorLocationRow, new)
+    others = [row for (_, blob, _), row in rows.items() if blob not in new_blobs]
+    return len(new) + len(change.ensure(TensorLocationRow, others))
 
 
 def locations(reader: Reader, tensors: Iterable[Digest]) -> dict[Digest, tuple[Location, ...]]:
@@ -50,19 +57,19 @@ def locations(reader: Reader, tensors: Iterable[Digest]) -> dict[Digest, tuple[L
 
 def put_base_files(change: Change, base: Digest, directory: str, entries: Iterable[BaseFile]) -> int:
     """Record where the files of a referenced base lie; the number of new facts."""
-    rows = [
-        BaseLocationRow(
-            base=base,
-            directory=directory,
-            path=entry.path,
-            blob=entry.blob,
-            size=entry.size,
-            mtime_ns=entry.mtime_ns,
-            created=change.now,
-        )
+    rows: list[Values] = [
+        {
+            "base": base,
+            "directory": directory,
+            "path": entry.path,
+            "blob": entry.blob,
+            "size": entry.size,
+            "mtime_ns": entry.mtime_ns,
+            "created": change.now,
+        }
         for entry in entries
     ]
-    return len(change.ensure(rows))
+    return len(change.ensure(BaseLocationRow, rows))
 
 
 def base_files(reader: Reader, base: Digest) -> tuple[BaseLocationRow, ...]:
@@ -72,15 +79,15 @@ def base_files(reader: Reader, base: Digest) -> tuple[BaseLocationRow, ...]:
     return reader.all(mine.order_by(newest, BaseLocationRow.directory, BaseLocationRow.path))
 
 
-def _row(location: Location) -> TensorLocationRow:
-    return TensorLocationRow(
-        tensor=location.tensor,
-        blob=location.blob,
-        offset=location.offset,
-        length=location.length,
-        dtype=location.dtype,
-        shape_json=json.dumps(location.shape, separators=(",", ":")),
-    )
+def _row(location: Location) -> Values:
+    return {
+        "tensor": location.tensor,
+        "blob": location.blob,
+        "offset": location.offset,
+        "length": location.length,
+        "dtype": location.dtype,
+        "shape_json": f"[{','.join(map(str, location.shape))}]",
+    }
 
 
 def _location(row: TensorLocationRow) -> Location:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import aliased
 
 from registry.db import paging
 from registry.db.paging import Page
+from registry.db.prepared import Values
 from registry.db.problems import found
 from registry.db.rows import TokenEventRow
 from registry.db.session import Change, Reader
@@ -37,16 +38,16 @@ def revoke(change: Change, token: str) -> bool:
     """End a token; False when it was ended before. Raises NotFoundError `TOKEN_UNKNOWN`."""
     created = change.one(select(TokenEventRow).where(TokenEventRow.token == token, TokenEventRow.sequence == 1))
     created = found(created, "TOKEN_UNKNOWN", f"a token {token}", "List the tokens with `registry token ls`.")
-    end = TokenEventRow(
-        token=token,
-        sequence=2,
-        principal=created.principal,
-        secret_hash=None,
-        permissions_json="{}",
-        expires=None,
-        created=change.now,
-    )
-    return bool(change.ensure([end]))
+    end: Values = {
+        "token": token,
+        "sequence": 2,
+        "principal": created.principal,
+        "secret_hash": None,
+        "permissions_json": "{}",
+        "expires": None,
+        "created": change.now,
+    }
+    return bool(change.ensure(TokenEventRow, [end]))
 
 
 def find(reader: Reader, secret_hash: str) -> TokenEventRow | None:

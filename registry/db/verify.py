@@ -20,7 +20,7 @@ from sqlalchemy.types import NullType
 from registry.db import chain, guards
 from registry.db.rows import AuditEventRow
 from registry.db.rows.core import table_of
-from registry.db.session import Reader
+from registry.db.session import Reader, batches
 
 FaultCode = Literal[
     "ROW_EDITED", "ROW_MISSING", "ROW_INSERTED", "EVENT_MISSING", "EVENT_EDITED", "EVENT_REWRITTEN", "HEAD_MISSING"
@@ -171,8 +171,9 @@ def _table_marks(connection: Connection, table: Table) -> Iterator[tuple[str, ch
     # raw cells: what the driver gives, whatever a tampered cell has become
     cells = [type_coerce(column, NullType()) for column in table.columns]
     place = [column.name for column in table.columns].index("change_id")
-    for row in _stream(connection, select(*cells).order_by(table.c.change_id)):
-        yield str(row[place]), chain.mark(table, row)
+    for rows in batches(_stream(connection, select(*cells).order_by(table.c.change_id)), BLOCK):
+        for row, mark in zip(rows, chain.marks(table, rows), strict=True):
+            yield str(row[place]), mark
 
 
 def _stream(connection: Connection, statement: Executable) -> Iterator[Any]:
