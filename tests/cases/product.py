@@ -77,7 +77,7 @@ def deltas(directory: Path) -> Deltas:
     assert (config["lora_alpha"], config["alpha_pattern"]) == (config["r"], config["rank_pattern"])
     assert not config["use_rslora"]
     tensors = {key: array.astype(np.float64) for key, array in load_file(directory / WEIGHTS).items()}
-    names = {key.removeprefix(ROOT).partition(".lora_")[0] for key in tensors}
+    names = {key.removeprefix(ROOT).partition(".lora_")[0] for key in tensors if ".lora_" in key}
     return {name: tensors[f"{ROOT}{name}.lora_B.weight"] @ tensors[f"{ROOT}{name}.lora_A.weight"] for name in names}
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from compose import MemoryLimitError
 from registry.errors import DecisionRefusedError, NotFoundError, RefusedError, UsageProblemError
 from registry.service import decide, export, look, publish, specs, verify
 from registry.service.context import Context
+from registry.service.export import Form
 from registry.wiring import LazyComposer
 from tests.cases.conftest import Registry
 from tests.cases.product import QUERY, ROOT, WEIGHTS, ask, codes, contents, merge, register, spec
@@ -30,15 +32,28 @@ def register_both(context: Context, base: Path, folder: Path) -> None:
     register(context, base, folder, "two", 2)
 
 
-def test_case_09_a_trained_head_is_refused_by_name_until_it_can_be_carried(
-    context: Context, tiny_base: Path, tmp_path: Path
+HEAD = np.arange(2 * tiny.HIDDEN, dtype=np.float32).reshape(2, tiny.HIDDEN)
+
+
+def register_with_head(context: Context, base: Path, folder: Path, name: str, seed: int) -> None:
+    tensors = tiny.factors(seed) | {f"{ROOT}classifier.weight": HEAD + seed}
+    register(context, base, folder, name, seed, tensors=tensors, modules_to_save=["classifier"])
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_case_09_a_trained_head_of_one_member_is_carried_byte_for_byte(
+    context: Context, tiny_base: Path, tmp_path: Path, order: tuple[str, str]
 ) -> None:
-    tensors = tiny.factors(1) | {f"{ROOT}classifier.weight": np.ones((2, tiny.HIDDEN), np.float32)}
-    with pytest.raises(RefusedError) as refused:
-        register(context, tiny_base, tmp_path, "one", tensors=tensors, modules_to_save=["classifier"])
-    assert ("FEATURE_UNSUPPORTED", "modules_to_save") in {
-        (problem.code, problem.path[-1]) for problem in refused.value.problems
-    }
+    register_with_head(context, tiny_base, tmp_path, "one", 1)
+    register(context, tiny_base, tmp_path, "two", 2)
+    merge(context, tmp_path / "out", {ref: BOTH[ref] for ref in order})
+    assert (load_file(tmp_path / "out" / WEIGHTS)[f"{ROOT}classifier.weight"] == HEAD + 1).all()
+
+
+def test_case_09_a_head_that_two_members_own_is_refused(context: Context, tiny_base: Path, tmp_path: Path) -> None:
+    for seed, name in enumerate(("one", "two"), 1):
+        register_with_head(context, tiny_base, tmp_path, name, seed)
+    assert codes(ask(context, spec(BOTH))) == {"REPLACEMENT_OWNED_TWICE"}
 
 
 @pytest.mark.parametrize(("method", "choices"), [("cat", {}), ("delta_svd", {"rank": 3}), ("dare_linear", ONE_DRAW)])
@@ -147,12 +162,12 @@ def test_case_12_a_rank_above_the_possible_is_refused(context: Context, tiny_bas
 def test_case_14_a_rollback_points_at_the_stored_bytes(context: Context, tiny_base: Path, tmp_path: Path) -> None:
     register_both(context, tiny_base, tmp_path)
     first = publish.publish(context, "bot", ["one"])
-    export.export(context, "channel:bot", tmp_path / "g1", base_name="tiny")
+    export.export(context, "channel:bot", tmp_path / "g1", Form("tiny"))
     for _ in range(3):
         publish.publish(context, "bot", ["two"])
         restored = publish.rollback(context, "bot")
         assert restored.artifacts == first.artifacts
-    export.export(context, "channel:bot", tmp_path / "g7", base_name="tiny")
+    export.export(context, "channel:bot", tmp_path / "g7", Form("tiny"))
     assert contents(tmp_path / "g1")[WEIGHTS] == contents(tmp_path / "g7")[WEIGHTS]
 
 

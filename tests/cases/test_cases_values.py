@@ -75,16 +75,19 @@ def test_case_03_one_member_of_weight_one_is_the_identity(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("use_dora", True), ("lora_bias", True), ("kasa_config", {"beta": 1e-4, "gamma": 1e-3})]
+    ("flag", "role", "shape", "code"),
+    [
+        ({"use_dora": True}, "lora_magnitude_vector", (tiny.HIDDEN,), "DORA_NOT_ADDITIVE"),
+        ({"lora_bias": True}, "lora_B.bias", (tiny.HIDDEN,), "LORA_BIAS_NOT_COMPOSED"),
+        ({"kasa_config": {"beta": 1e-4, "gamma": 1e-3}}, "lora_diag", (2,), "KASA_DIAGONAL"),
+    ],
 )
 def test_case_03_what_is_no_plain_sum_is_refused_by_name(
-    context: Context, tiny_base: Path, tmp_path: Path, field: str, value: Any
+    context: Context, tiny_base: Path, tmp_path: Path, flag: dict[str, Any], role: str, shape: Any, code: str
 ) -> None:
-    with pytest.raises(RefusedError) as refused:
-        register(context, tiny_base, tmp_path, "one", **{field: value})
-    assert [(problem.code, problem.path) for problem in refused.value.problems] == [
-        ("FEATURE_UNSUPPORTED", ("adapter_config.json", field))
-    ]
+    extras = {f"{ROOT}{module}.{role}": np.ones(shape, np.float32) for module in tiny.MODULES}
+    register(context, tiny_base, tmp_path, "one", tensors=tiny.factors(1) | extras, **flag)
+    assert code in codes(ask(context, spec({"one": 1.0})))
 
 
 def test_case_04_cross_terms_are_measured(context: Context, tiny_base: Path, tmp_path: Path) -> None:
