@@ -8,8 +8,9 @@ from typing import Final
 
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
 from registry.service import decide, resolve, witness
-from registry.service.composer import Composed, Progress
+from registry.service.composer import Composed, ComposeOrder, Progress
 from registry.service.context import Context
+from registry.service.decide import Question
 from registry.service.results import Admitted
 from schemas.adapter import AdapterManifest
 from schemas.composition import CompositionManifest, ResolvedSpec
@@ -36,32 +37,39 @@ def admit(
     question = decide.ask(context, spec)
     if plan and question.proceeds:
         with context.database.reading() as reader:
-            cost = context.composer.plan(decide.order_of(context, reader, question.spec))
+            cost = context.composer.plan(_order(context, reader, question))
         return question.answer.model_copy(update={"plan": cost})
     if dry_run or plan:
         return question.answer
     answer = decide.store(context, question)
     if not question.proceeds:
         return answer
-    return _compose_once(context, spec.name, question.spec, answer, progress)
+    return _compose_once(context, spec.name, question, answer, progress)
 
 
 def _compose_once(
-    context: Context, name: str, spec: ResolvedSpec, answer: Admitted, progress: Progress | None
+    context: Context, name: str, question: Question, answer: Admitted, progress: Progress | None
 ) -> Admitted:
     """Compose, unless the same admission was composed before: then only the name is new, if it is."""
     assert answer.admission is not None, "the decision is stored"
     with context.database.reading() as reader:
         known = _composed_before(context, reader, answer.admission)
         if known is None:
-            order = decide.order_of(context, reader, spec)
+            order = _order(context, reader, question)
     if known is not None:
         return _name_known(context, name, known, answer)
     witnesses = witness.reports({adapter.family for adapter in order.adapters.values()})
     with tempfile.TemporaryDirectory(prefix="registry-compose-") as folder:
         composed = context.composer.compose(order, Path(folder), progress)
         blob = context.store.put_file(composed.file)
-    return _store(context, name, _manifest(spec, answer.admission, composed, witnesses), composed, blob, answer)
+    composition = _manifest(question.spec, answer.admission, composed, witnesses)
+    return _store(context, name, composition, composed, blob, answer)
+
+
+def _order(context: Context, reader: Reader, question: Question) -> ComposeOrder:
+    """The order for a question just decided: its manifests are in memory, and many members' are large."""
+    wanted = [ref for adapter in question.adapters.values() for ref in resolve.tensors_of(adapter)]
+    return ComposeOrder(question.spec, question.adapters, resolve.extents(context, reader, wanted))
 
 
 def _composed_before(context: Context, reader: Reader, admission: Digest) -> CompositionManifest | None:
