@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -10,28 +10,17 @@ from typing import Final
 
 from registry.errors import RefusedError
 from registry.formats.base.stored import Stored
-from registry.formats.directory import PICKLE_SUFFIXES, Directory, pickle_problem, plain_name_problems
+from registry.formats.directory import PICKLE_SUFFIXES, Directory, pickle_problem
 from registry.formats.readings import FileReading, Progress, TensorLocation
-from registry.formats.report import problem, refuse_all, shown
+from registry.formats.report import problem, refuse_all
 from registry.formats.safetensors_file import TensorEntry
 from registry.formats.scan import ScannedFile, file_header, scan_file
+from registry.formats.shards import Layout, agreement_problems, indexed_layout
 from schemas.base import WeightRef
-from schemas.canonical import JsonObject
 from schemas.digests import Digest
-from schemas.errors import Problem
 
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-_REPAIR: Final = "Save the model again; the index and its shards do not belong together."
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which files hold the weights, and by name which tensor the index expects where (null for a single file)."""
-
-    shards: tuple[str, ...]
-    weight_map: Mapping[str, str] | None
-    files: tuple[FileReading, ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ def find_layout(directory: Directory) -> Layout:
     if single:
         return Layout((SINGLE,), None, ())
     if index:
-        return _indexed(directory)
+        return indexed_layout(directory, INDEX)
     pickles = sorted(name for name in directory.names if name.endswith(PICKLE_SUFFIXES))
     refuse_all(pickle_problem(name) for name in pickles)
     hint = "Point at the directory that save_pretrained wrote, with safetensors weights."
@@ -68,7 +57,7 @@ def find_layout(directory: Directory) -> Layout:
 def read_headers(directory: Directory, layout: Layout) -> Weights:
     """Dtypes and shapes from the headers; no tensor is read and no weight file hashed."""
     headers = {name: file_header(directory, name).tensors for name in layout.shards}
-    refuse_all(_agreement_problems(layout, headers))
+    refuse_all(agreement_problems(layout, headers))
     entries = [entry for tensors in headers.values() for entry in tensors]
     refs = {entry.name: WeightRef(tensor="not_verified", dtype=entry.dtype, shape=entry.shape) for entry in entries}
     return Weights(refs, layout.files, {}, _stored(directory, headers, {}))
@@ -79,7 +68,7 @@ def read_content(directory: Directory, layout: Layout, progress: Progress | None
     read_headers(directory, layout)
     with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
         scanned = list(pool.map(partial(_scan, directory, progress), layout.shards))
-    refuse_all(_agreement_problems(layout, {file.file.path: [item.entry for item in file.tensors] for file in scanned}))
+    refuse_all(agreement_problems(layout, {file.file.path: [item.entry for item in file.tensors] for file in scanned}))
     refs, locations = {}, {}
     for file in scanned:
         for tensor in file.tensors:
@@ -101,43 +90,3 @@ def _stored(
 
 def _scan(directory: Directory, progress: Progress | None, name: str) -> ScannedFile:
     return scan_file(directory, name, progress=progress)
-
-
-def _indexed(directory: Directory) -> Layout:
-    document, reading = directory.read_object(INDEX)
-    weight_map = _weight_map(document)
-    shards = sorted(set(weight_map.values()))
-    problems = [found for name in shards for found in plain_name_problems(name, (INDEX, "weight_map"))]
-    refuse_all(problems)
-    missing = [name for name in shards if name not in directory.names or not name.endswith(".safetensors")]
-    refuse_all(
-        problem("FILE_MISSING", (INDEX, "weight_map"), "a safetensors file in the directory", shown(name), _REPAIR)
-        for name in missing
-    )
-    return Layout(tuple(shards), weight_map, (reading,))
-
-
-def _weight_map(document: JsonObject) -> dict[str, str]:
-    weight_map = document.get("weight_map")
-    names = weight_map if isinstance(weight_map, dict) else {}
-    found = {name: file for name, file in names.items() if isinstance(file, str)}
-    if not found or len(found) != len(names):
-        observed = shown(weight_map)
-        raise RefusedError(problem("INDEX_INVALID", (INDEX, "weight_map"), "tensor to file", observed, _REPAIR))
-    return found
-
-
-def _agreement_problems(layout: Layout, shards: Mapping[str, Iterable[TensorEntry]]) -> list[Problem]:
-    """Each tensor lies in exactly the shard the index names, and nothing else lies there."""
-    if layout.weight_map is None:
-        return []
-    stored = {(entry.name, name) for name, entries in shards.items() for entry in entries}
-    mapped = set(layout.weight_map.items())
-    return [
-        problem("INDEX_MISMATCH", (INDEX, "weight_map", name), expected, f"{side} {shown(file)}", _REPAIR)
-        for pairs, expected, side in (
-            (mapped - stored, "the tensor in the shard the index names", "not in"),
-            (stored - mapped, "an index entry for each stored tensor", "no entry for"),
-        )
-        for name, file in sorted(pairs)
-    ]

@@ -17,9 +17,9 @@ from registry.formats.peft.fields import CONFIG, provenance
 from registry.formats.peft.keys import ROLE_NAMES, WEIGHTS, Keys, Site, read_keys
 from registry.formats.peft.parts import row_numbers, token_rows, whole_tensors
 from registry.formats.peft.targets import rank_and_scale, targeted
+from registry.formats.peft.weights import read_layout
 from registry.formats.report import refuse_all
 from registry.formats.safetensors_file import TensorEntry
-from registry.formats.scan import file_header
 from schemas.errors import Problem
 
 
@@ -41,7 +41,7 @@ class PeftProducer:
         """
         document, config_file = directory.read_object(CONFIG)
         settings = read_settings(document)
-        entries = {entry.name: entry for entry in file_header(directory, WEIGHTS).tensors}
+        layout, entries = read_layout(directory)
         keys = read_keys(entries, bare=settings.method == "ADALORA")
         refuse_all((*keys.problems, *_unpaired(keys, entries)))
         family = _family(settings)
@@ -52,8 +52,8 @@ class PeftProducer:
         return Draft(
             producer=self.name,
             pieces=tuple(pieces),
-            files=(config_file,),
-            weights=(WEIGHTS,),
+            files=(config_file, *layout.files),
+            weights=layout.shards,
             made=(ROWS_FILE,) if any(entry.file == ROWS_FILE for entry in rows.values()) else (),
             family=family,
             initializer="kasa" if settings.kasa else settings.initializer.key,

@@ -1,7 +1,7 @@
 """Files diffusers 0.42 saves for a text encoder: `python -m tests.registry.formats.producers.make_diffusers`.
 
-Needs `pip install --no-deps diffusers==0.42.1 pillow` beside this repository's own environment; the directories it writes
-are committed, so no test needs them. A Llama stands for the text encoder, adapted and merged by PEFT.
+Needs `pip install --no-deps diffusers==0.42.1 pillow` beside this repository's own environment; the directories it
+writes are committed, so no test needs them. A Llama stands for the text encoder, adapted and merged by PEFT.
 """
 
 from __future__ import annotations
