@@ -11,6 +11,7 @@ from schemas.errors import Problem, UsageProblemError
 from schemas.methods import (
     ALIASES,
     METHODS,
+    SPACES,
     Choices,
     DareChoices,
     Density,
@@ -94,7 +95,9 @@ def named_method(spec: CompositionSpec) -> tuple[Method, str | None, Space | Non
 
 def choices(spec: CompositionSpec, method: Method, space: Space | None) -> Choices:
     """Every choice filled in; a DARE seed must have been drawn before (`with_seed`)."""
-    needs_svd = method == "delta_svd" or (space == "delta" and method not in ("cat", "dense_sum"))
+    # A space the method does not offer is refused for itself; filling its choices would add a complaint of our making.
+    refactored = space == "delta" and "delta" in SPACES[method] and method not in ("cat", "dense_sum")
+    needs_svd = method == "delta_svd" or refactored
     svd = SvdChoices() if needs_svd and spec.svd is None else spec.svd
     return Choices(
         rank=spec.rank,
