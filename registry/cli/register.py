@@ -1,17 +1,22 @@
-"""`registry add base`, `registry add adapter`."""
+"""`registry add base`, `registry add adapter`, `registry add adapters`."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 import click
 
-from registry.cli.output import emit
-from registry.cli.state import State, bytes_bar, output_option, pass_state
+from registry.cli.output import emit, emit_rows
+from registry.cli.state import State, bytes_bar, counts_bar, output_option, pass_state
 from registry.service.results import Added
+from schemas.errors import refuse
 from schemas.names import short
 
+WORTH_A_PROCESS: Final = 250
+"""Adapters that take as long to read as a process to start."""
 DIRECTORY: Final = click.Path(path_type=Path)
 
 
@@ -63,6 +68,30 @@ def add_adapter(state: State, directory: Path, base: str, name: str) -> None:
     with state.registry() as registry:
         added = registry.add_adapter(directory, base, name)
     tell(state, added)
+
+
+@add.command("adapters")
+@click.argument("directories", metavar="DIRECTORY...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--base", required=True, help="The base all of them were trained on.")
+@click.option("--jobs", type=click.IntRange(1, 64), help="Processes that read; default: up to one a core, as it pays.")
+@output_option
+@pass_state
+def add_adapters(state: State, directories: tuple[Path, ...], base: str, jobs: int | None) -> None:
+    """Register the adapter in each DIRECTORY, under the name of that directory.
+
+    Many are registered in one transaction. A directory that is refused is named at the end, with exit 3, and stops no
+    other; the command may be repeated.
+    """
+    jobs = jobs or min(os.cpu_count() or 1, 1 + len(directories) // WORTH_A_PROCESS)
+    with state.registry() as registry, counts_bar("registering", len(directories)) as progress:
+        done = registry.add_adapters(directories, base, jobs=jobs, progress=progress)
+    rows = [{**added.document(), "ref": added.ref} for added in done.added]
+    emit_rows(rows, state.output, ("ref", "digest", "created"))
+    refuse(
+        replace(problem, path=(str(item.directory), *problem.path))
+        for item in done.refused
+        for problem in item.error.problems
+    )
 
 
 def tell(state: State, added: Added) -> None:

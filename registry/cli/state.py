@@ -89,6 +89,14 @@ def bytes_bar(label: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
+def counts_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr over so many things."""
+    with _bar(label, MofNCompleteColumn()) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
 def steps_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on stderr over modules done."""
     with _bar(label, MofNCompleteColumn()) as progress:

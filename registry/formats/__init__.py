@@ -5,6 +5,7 @@ safetensors, streaming scans, the checks of an adapter against its base) lies be
 wholly understood is refused by naming the key, field or file.
 """
 
+from registry.formats.ahead import Refusal, read_many
 from registry.formats.base.read import read_base
 from registry.formats.peft.write import write_peft
 from registry.formats.plain import write_plain
@@ -17,9 +18,11 @@ __all__ = [
     "Evidence",
     "FileReading",
     "Note",
+    "Refusal",
     "TensorLocation",
     "read_adapter",
     "read_base",
+    "read_many",
     "write_peft",
     "write_plain",
 ]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from registry.db import Change, blobs, evidence, files, manifests, names, statements, tensors
 from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
 from registry.service import resolve
+from registry.service.base_bytes import weight_reader
 from registry.service.context import Context
 from registry.service.contracts import contract_of
 from registry.service.results import Added
@@ -65,22 +68,23 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
     with context.database.reading() as reader:
         on = resolve.digest_of(reader, base_ref)
         base = manifests.load(reader, on, BaseManifest)
-    with context.audited("adapter.add", {"name": name, "base": on}):
-        reading = read_adapter(directory, base)
-    digest = reading.manifest.digest
-    held = _held(context, digest, reading)
-    if not held:
-        _store_files(context, directory, reading.files)
+    with TemporaryDirectory(prefix="adapter-") as scratch:
+        with context.audited("adapter.add", {"name": name, "base": on}):
+            reading = read_adapter(directory, base, scratch=Path(scratch), weight=weight_reader(context, base))
+        digest = reading.manifest.digest
+        held = _held(context, digest, reading)
+        if not held:
+            _store_files(context, directory, reading.files, reading.made)
 
     def work(change: Change) -> Added:
         created = manifests.put(change, reading.manifest)
         if not held:
             _put_files(change, digest, reading)
             blobs.mark_present(change, [file.digests.digest for file in reading.files])
-        evidence.put(change, digest, "binding", "declared")
+        evidence.put(change, digest, "binding", reading.binding)
         if created and reading.notes:
-            statements.put(change, _provenance(digest, reading, context.principal))
-        return _named(change, name, "adapter", digest, created, _json(reading.notes))
+            statements.put(change, provenance(digest, reading, context.principal))
+        return _named(change, name, "adapter", digest, created, told(reading.notes))
 
     return context.database.change("adapter.add", context.principal, work)
 
@@ -98,21 +102,30 @@ def _held(context: Context, digest: Digest, reading: AdapterReading) -> bool:
         return known and resolve.all_held(context, reader, resolve.tensors_of(reading.manifest))
 
 
-def _store_files(context: Context, directory: Path, entries: tuple[FileReading, ...]) -> None:
+def _store_files(
+    context: Context, directory: Path, entries: tuple[FileReading, ...], made: Mapping[str, Path] = MappingProxyType({})
+) -> None:
     for entry in entries:
-        context.store.put_file(directory / entry.path, expect=entry.digests.digest)
+        context.store.put_file(made.get(entry.path, directory / entry.path), expect=entry.digests.digest)
 
 
 def _put_files(change: Change, digest: str, reading: BaseReading | AdapterReading) -> None:
-    blobs.put(change, [entry.digests for entry in reading.files])
-    files.put(change, digest, [(entry.path, entry.digests.digest) for entry in reading.files])
-    tensors.put(
-        change,
-        [
-            tensors.Location(place.tensor, place.file, place.offset, place.length, place.dtype, place.shape)
-            for place in reading.locations
-        ],
-    )
+    new_blobs = blobs.put(change, [entry.digests for entry in reading.files])
+    files.put(change, digest, packed(reading))
+    tensors.put(change, placed(reading), new_blobs)
+
+
+def packed(reading: BaseReading | AdapterReading) -> list[tuple[str, Digest]]:
+    """Its files as a packaging: path and blob."""
+    return [(entry.path, entry.digests.digest) for entry in reading.files]
+
+
+def placed(reading: BaseReading | AdapterReading) -> list[tensors.Location]:
+    """Where its tensors lie."""
+    return [
+        tensors.Location(place.tensor, place.file, place.offset, place.length, place.dtype, place.shape)
+        for place in reading.locations
+    ]
 
 
 def _base_files(directory: Path, entries: tuple[FileReading, ...]) -> list[tensors.BaseFile]:
@@ -129,9 +142,11 @@ def _named(change: Change, name: str, kind: str, digest: str, created: bool, not
     return Added(digest=digest, kind=kind, name=name, version=assigned.version, created=created, notes=notes)
 
 
-def _provenance(digest: str, reading: AdapterReading, author: str) -> StatementManifest:
+def provenance(digest: str, reading: AdapterReading, author: str) -> StatementManifest:
+    """What an adapter's files say about it, as a statement."""
     return StatementManifest(topic="provenance", subject=digest, body=dict(reading.notes), author=author, previous=None)
 
 
-def _json(notes: Mapping[str, Note]) -> JsonObject:
+def told(notes: Mapping[str, Note]) -> JsonObject:
+    """Notes as JSON."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in notes.items()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from registry.db import tensors
+from registry.db.rows import BaseLocationRow
 from registry.formats.snapshot import Floats, ReadWeight
-from registry.formats.values import floats
+from registry.formats.weights import WeightFiles, WeightPlace
 from registry.service.context import Context
 from schemas.base import BaseManifest, WeightRef
 from schemas.digests import Digest
@@ -19,37 +21,53 @@ LARGEST_WEIGHT: Final = 2**30
 def weight_reader(context: Context, base: BaseManifest) -> ReadWeight:
     """Read weights by name as float32; null for one that is not at hand, and nothing is looked up before it is asked.
 
-    A referenced file counts while size and time are those it was hashed with.
+    A referenced file counts while size and time are those it was hashed with. Weights of a packed base are not at hand:
+    their codes, or the order of their rows, are no numbers to compare with.
     """
-    weights: dict[str, WeightRef] = {} if isinstance(base.weights, str) else dict(base.weights)
+    weights = _hashed(base)
 
     def read(name: str) -> Floats | None:
-        ref = weights.get(name)
-        if ref is None or ref.tensor == "not_verified":
-            return None
-        place = _place(context, base.digest, ref.tensor)
-        if place is None or place[2] > LARGEST_WEIGHT:
-            return None
-        path, offset, length = place
-        with path.open("rb") as stream:
-            stream.seek(offset)
-            return floats(stream.read(length), ref.dtype, ref.shape)
+        return WeightFiles(_places(context, base, {name: weights[name]} if name in weights else {}))(name)
 
     return read
 
 
-def _place(context: Context, base: Digest, tensor: Digest) -> tuple[Path, int, int] | None:
-    """The file, offset and length of a tensor."""
+def weight_files(context: Context, base: BaseManifest) -> WeightFiles:
+    """The same for many adapters: every weight is looked up now, and those last read are kept."""
+    return WeightFiles(_places(context, base, _hashed(base)))
+
+
+def _hashed(base: BaseManifest) -> dict[str, WeightRef]:
+    if base.quantizer != "none" or isinstance(base.weights, str):
+        return {}
+    return {name: ref for name, ref in base.weights.items() if ref.tensor != "not_verified"}
+
+
+def _places(context: Context, base: BaseManifest, wanted: Mapping[str, WeightRef]) -> dict[str, WeightPlace]:
+    """Where weights lie whose bytes are at hand."""
+    if not wanted:
+        return {}
     with context.database.reading() as reader:
-        known = tensors.locations(reader, [tensor]).get(tensor, ())
-        files = {row.blob: row for row in reversed(tensors.base_files(reader, base))}
-    for place in known:
-        if context.store.has(place.blob):
-            return context.store.local_path(place.blob), place.offset, place.length
-        row = files.get(place.blob)
-        if row is not None and _unchanged(Path(row.directory) / row.path, row.size, row.mtime_ns):
-            return Path(row.directory) / row.path, place.offset, place.length
-    return None
+        known = tensors.locations(reader, (ref.tensor for ref in wanted.values()))
+        rows = {row.blob: row for row in reversed(tensors.base_files(reader, base.digest))}
+    blobs = {place.blob for places in known.values() for place in places}
+    files = {blob: file for blob in blobs if (file := file_of(context, blob, rows.get(blob))) is not None}
+    return {
+        name: WeightPlace(files[place.blob], place.offset, place.length, ref.dtype, ref.shape)
+        for name, ref in wanted.items()
+        for place in [next((place for place in known.get(ref.tensor, ()) if place.blob in files), None)]
+        if place is not None and place.length <= LARGEST_WEIGHT
+    }
+
+
+def file_of(context: Context, blob: Digest, row: BaseLocationRow | None) -> Path | None:
+    """The file with a blob's bytes: in the store, or a referenced one that did not change."""
+    if context.store.has(blob):
+        return context.store.local_path(blob)
+    path = None if row is None else Path(row.directory) / row.path
+    if row is None or path is None or not _unchanged(path, row.size, row.mtime_ns):
+        return None
+    return path
 
 
 def _unchanged(path: Path, size: int, mtime_ns: int) -> bool:
