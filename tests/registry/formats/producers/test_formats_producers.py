@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from registry.errors import RefusedError
 from tests.registry.formats.producers.described import Described, close, read
+from tests.registry.formats.producers.grammars import EXPECTED, routed
 
 DATA = Path(__file__).parent / "data"
 NO_PAIRS = {"kohya-bert-loha": "LoHa", "kohya-bert-lokr": "LoKr"}
@@ -34,3 +35,36 @@ def test_what_is_no_pair_of_factors_is_refused_once_by_its_name(name: str, tmp_p
     (problem,) = caught.value.problems
     assert problem.code == "KEY_UNSUPPORTED"
     assert problem.observed.startswith(NO_PAIRS[name])
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_delta_of_a_rebuilt_directory_is_its_producers_formula(name: str, tmp_path: Path) -> None:
+    model_type, write = EXPECTED[name]
+    directory = tmp_path / "adapter"
+    directory.mkdir()
+    expected = write(directory)
+    reading = read(directory, model_type, tmp_path)
+    described = Described(directory, reading, model_type)
+    found = {factor.module: described.delta(factor) for factor in reading.manifest.factors}
+    assert found.keys() == expected.keys()
+    for module, delta in expected.items():
+        assert close(found[module], delta), module
+
+
+@pytest.mark.parametrize(("shared", "family"), [(True, "hydralora"), (False, "loramoe")])
+def test_experts_are_factors_of_their_own_and_a_shared_a_is_one_tensor(
+    shared: bool, family: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "adapter"
+    directory.mkdir()
+    expected = routed(directory, shared=shared)
+    reading = read(directory, "llama", tmp_path)
+    described = Described(directory, reading, "llama")
+    factors = reading.manifest.factors
+    assert reading.manifest.family == family
+    assert {(factor.module, factor.expert) for factor in factors} == expected.keys()
+    for factor in factors:
+        assert factor.expert is not None
+        assert close(described.delta(factor), expected[factor.module, factor.expert])
+    inputs = {factor.a.tensor for factor in factors}
+    assert len(inputs) == (len(factors) // 3 if shared else len(factors))
