@@ -20,8 +20,8 @@ _TRAINING: Final = frozenset({
     "router_aux_loss_coef", "router_jitter_noise", "seq_classif_dropout", "summary_first_dropout",
 })  # fmt: skip
 _NAMING: Final = frozenset({
-    "architectures", "auto_map", "finetuning_task", "id2label", "is_llama_config", "label2id", "model_type",
-    "name_or_path", "task_specific_params", "tokenizer_class", "transformers.js_config",
+    "_model_name_or_path", "architectures", "auto_map", "finetuning_task", "id2label", "is_llama_config", "label2id",
+    "model_type", "name_or_path", "task_specific_params", "tokenizer_class", "transformers.js_config",
 })  # fmt: skip
 """`auto_map` names code of the repository; transformers runs its own for a listed type unless told to trust that."""
 _GENERATION: Final = frozenset({

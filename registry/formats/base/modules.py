@@ -78,20 +78,6 @@ def distinct_weights(stored: Mapping[str, WeightRef], model_type: str, *, tied: 
     return weights
 
 
-def matrix_modules(base: BaseManifest) -> dict[str, tuple[int, int]]:
-    """Every Linear layer [d_out, d_in] and lookup table with its matrix's shape."""
-    return {
-        name: (layer.shape[0], layer.shape[1])
-        for name, layer in layers(base).items()
-        if layer.kind in {"linear", "embedding"}
-    }
-
-
-def is_embedding(base: BaseManifest, module: str) -> bool:
-    """Whether a module with a weight matrix is a lookup table."""
-    return module.rpartition(".")[2] in MODEL_TYPES[base.architecture.model_type].embeddings
-
-
 def output_modules(base: BaseManifest) -> tuple[str, ...]:
     """The output embeddings, which `all-linear` leaves out."""
     return MODEL_TYPES[base.architecture.model_type].outputs

@@ -40,11 +40,9 @@ def quantization_method(config: JsonObject) -> str | None:
     if not settings:
         return None
     method = settings.get("quant_method")
-    if method in {None, "bitsandbytes"}:
-        method = "bitsandbytes_4bit" if settings.get("load_in_4bit") else "bitsandbytes_8bit"
-        method = (
-            method if settings.get("load_in_4bit") or settings.get("load_in_8bit") else settings.get("quant_method")
-        )
+    if method in (None, "bitsandbytes"):
+        bits = [number for number in (4, 8) if settings.get(f"load_in_{number}bit")]
+        method = f"bitsandbytes_{bits[0]}bit" if len(bits) == 1 else method
     if isinstance(method, str) and method in _READERS:
         return method
     hint = "Register the unquantised weights, or a packing that is listed."
