@@ -41,6 +41,8 @@ _BARE_FORMS: Final = tuple(
     )
 )
 """AdaLoRA keeps parameters, not layers."""
+_STATE: Final = re.compile(r".+\.lora_velora_embed(?:\.[^.]+)?")
+"""State of a backward pass: it changes no output, so it stays in the file and out of the manifest."""
 _SAVED: Final = re.compile(r"(?P<module>.+)\.modules_to_save(?:\.(?P<slot>[^.]+))?\.(?P<rest>[^.]+)")
 _FEATURES: Final = (
     (re.compile(r"\.lora_E\b|\.ranknum\b"), "AdaLoRA triplets"),
@@ -66,11 +68,12 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Tensor names by site and role; whole tensors and token rows by the name of the base's; the slot (null: none)."""
+    """Tensor names by site and role; whole tensors and token rows by the base's name; training state; the slot."""
 
     factors: Mapping[Site, Mapping[str, str]]
     whole: Mapping[str, str]
     tokens: Mapping[str, str]
+    state: tuple[str, ...]
     slot: str | None
     problems: tuple[Problem, ...]
 
@@ -98,6 +101,7 @@ class _Table:
         self._factors: dict[Site, dict[str, str]] = {}
         self._whole: dict[str, str] = {}
         self._tokens: dict[str, str] = {}
+        self._state: list[str] = []
         self._slots: set[str | None] = set()
         self._problems: list[Problem] = []
 
@@ -111,7 +115,10 @@ class _Table:
             if match is not None:
                 self._put(role, match["module"], match["slot"], name)
                 return
-        self._add_whole(inside, name)
+        if _STATE.fullmatch(inside):
+            self._state.append(name)
+        else:
+            self._add_whole(inside, name)
 
     def _put(self, role: str, module: str, slot: str | None, name: str) -> None:
         self._slots.add(slot)
@@ -141,7 +148,9 @@ class _Table:
             hint = "Save each adapter into a directory of its own."
             observed = shown(sorted(map(str, self._slots)))
             problems.append(problem("SLOTS_MIXED", (WEIGHTS,), "one adapter slot", observed, hint))
-        return Keys(self._factors, self._whole, self._tokens, next(iter(self._slots), None), tuple(problems))
+        return Keys(
+            self._factors, self._whole, self._tokens, tuple(self._state), next(iter(self._slots), None), tuple(problems)
+        )
 
 
 def _site(module: str) -> Site:

@@ -61,7 +61,9 @@ class PeftProducer:
             replacements=whole | rows,
             last_rows={f"{name}.weight": max(row, default=-1) for name, row in row_numbers(settings, keys).items()},
             training=_training(settings),
-            notes=dict(provenance(document)) | {"slot": keys.slot},
+            notes=dict(provenance(document))
+            | {"slot": keys.slot}
+            | ({"training_state": len(keys.state)} if keys.state else {}),
             problems=(*problems, *found, *wrong),
             targets=partial(targeted, settings),
         )

@@ -22,8 +22,11 @@ def targeted(settings: LoraSettings, module: str, kind: str, output: bool) -> bo
     Excludes come first; a full name in the list wins over the layer choice, a leaf name does not. Parameters are
     adapted by name only.
     """
+    parameter = module if kind == "parameter" else f"{module}.weight"
+    if any(parameter == name or parameter.endswith(f".{name}") for name in settings.parameters):
+        return True
     if kind == "parameter":
-        return any(module == name or module.endswith(f".{name}") for name in settings.parameters)
+        return False
     if settings.exclude(module):
         return False
     if settings.target.all_linear:
