@@ -11,7 +11,17 @@ from typing import cast
 
 from registry.db import Database, check, migrate
 from registry.errors import Problem, UnavailableError
-from registry.service.composer import Composed, ComposeOrder, Composer, Converted, ConvertOrder, Progress, Stored
+from registry.service.composer import (
+    Composed,
+    ComposeOrder,
+    Composer,
+    Converted,
+    ConvertOrder,
+    Progress,
+    ReleasedWeight,
+    ReleaseOrder,
+    Stored,
+)
 from registry.service.context import Context
 from registry.settings import Settings
 from registry.storage import open_store
@@ -36,6 +46,10 @@ class LazyComposer:
     def convert(self, order: ConvertOrder, folder: Path) -> Converted:
         """See `Composer`."""
         return self._composer().convert(order, folder)
+
+    def release(self, order: ReleaseOrder) -> tuple[ReleasedWeight, ...]:
+        """See `Composer`."""
+        return self._composer().release(order)
 
     def difference(self, left: Stored, right: Stored) -> float:
         """See `Composer`."""

@@ -81,7 +81,8 @@ def form_options(command: F) -> F:
             type=click.Choice(PROFILES),
             default="peft",
             show_default=True,
-            help="peft: as the adapter is; plain-lora: a recorded child that readers of alpha / r understand.",
+            help="peft: as the adapter is; plain-lora: a recorded child that readers of alpha / r understand; "
+            "dense: the base's own files with the deltas added.",
         ),
         click.option(
             "--base-name", required=True, help="base_model_name_or_path to write: where the server finds the base."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from schemas.adapter import AdapterManifest
+from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import TensorRef
 from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord, ResolvedSpec, StochasticIdentity
@@ -105,6 +105,36 @@ class Converted:
 
 
 @dataclass(frozen=True)
+class WeightOrder:
+    """A base weight to change where it lies in a file that is being written: by factors, or by a tensor as a whole."""
+
+    name: str
+    place: Extent
+    dtype: str
+    shape: tuple[int, ...]
+    factors: tuple[FactorManifest, ...] = ()
+    whole: TensorRef | None = None
+
+
+@dataclass(frozen=True)
+class ReleaseOrder:
+    """Weights to change in place, and where the tensors of their factors lie."""
+
+    weights: tuple[WeightOrder, ...]
+    extents: Mapping[Digest, Extent]
+
+
+@dataclass(frozen=True)
+class ReleasedWeight:
+    """A changed weight: ``||D||_F`` of its change and ``||W + D - stored||_F``, which rounding took."""
+
+    name: str
+    tensor: TensorRef
+    change: float
+    rounding: float
+
+
+@dataclass(frozen=True)
 class Stored:
     """An adapter and where its tensors lie."""
 
@@ -131,6 +161,10 @@ class Composer(Protocol):
 
     def convert(self, order: ConvertOrder, folder: Path) -> Converted:
         """Make other factors of stored ones into `folder`; on failure nothing is left there."""
+        ...
+
+    def release(self, order: ReleaseOrder) -> tuple[ReleasedWeight, ...]:
+        """Add deltas to weights in place, rounding each once; on failure the files are of no use."""
         ...
 
     def difference(self, left: Stored, right: Stored) -> float:

@@ -16,6 +16,7 @@ from registry.service.beside import written_beside
 from registry.service.context import Context
 from registry.service.convert import Wish, convert
 from registry.service.engines import EngineName, engine_problems
+from registry.service.release import dense_release
 from registry.service.results import Exported, FileEntry
 from registry.storage import hash_file
 from schemas.adapter import AdapterManifest
@@ -25,7 +26,7 @@ from schemas.errors import refuse
 from schemas.names import ChannelRef, parse_ref
 from schemas.publication import PublicationManifest
 
-Profile = Literal["peft", "plain-lora"]
+Profile = Literal["peft", "plain-lora", "dense"]
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
 CARD: Final = "registry.json"
 SHORT: Final = 8
@@ -38,7 +39,8 @@ class Form:
 
     Attributes:
         base_name: `base_model_name_or_path` to write: where the server finds the base.
-        profile: `peft` as the adapter is, `plain-lora` as a recorded child that readers of alpha / r understand.
+        profile: `peft` as the adapter is, `plain-lora` as a recorded child that readers of alpha / r understand,
+            `dense` as the base with the adapter added.
         engine: what will load it; its limits are checked before anything is written.
         max_lora_rank: the rank limit that engine was started with.
     """
@@ -74,7 +76,7 @@ class Handout:
     conversion: Digest | None
     generation: Generation | None
     label: str
-    read_tensor: Callable[[TensorRef], bytes]
+    fill: Callable[[Path], tuple[Path, ...]]
 
     @property
     def name(self) -> str:
@@ -112,12 +114,24 @@ def prepare(context: Context, artifact: Digest, form: Form, generation: Generati
         adapter = resolve.adapter_of(reader, artifact)
         base = manifests.load(reader, adapter.base, BaseManifest)
         label = generation.label if generation else (resolve.names_of(reader, artifact) or ("adapter",))[0]
-    if form.engine is not None:
+    # A dense release has no rank, scale or target that an engine could fail to load.
+    if form.engine is not None and form.profile != "dense":
         refuse(engine_problems(adapter, base, form.engine, form.max_lora_rank, plain=plain))
     made = convert(context, artifact, Wish("plain_lora")) if plain else None
-    with context.database.reading() as reader:
-        if made is not None:
+    if made is not None:
+        with context.database.reading() as reader:
             adapter = resolve.adapter_of(reader, made.output)
+    fill = _filler(context, adapter, base, form)
+    return Handout(artifact, adapter, base, made.conversion if made else None, generation, label, fill)
+
+
+def _filler(
+    context: Context, adapter: AdapterManifest, base: BaseManifest, form: Form
+) -> Callable[[Path], tuple[Path, ...]]:
+    """What writes the files of a profile into a folder, with every byte found before."""
+    if form.profile == "dense":
+        return dense_release(context, adapter, base).write
+    with context.database.reading() as reader:
         wanted = [ref for ref in resolve.tensors_of(adapter) if 0 not in ref.shape]
         held = resolve.places(context, reader, wanted)
 
@@ -127,14 +141,16 @@ def prepare(context: Context, artifact: Digest, form: Form, generation: Generati
         place = held[ref.tensor]
         return context.store.read(place.blob, place.offset, place.length)
 
-    return Handout(artifact, adapter, base, made.conversion if made else None, generation, label, read_tensor)
+    def fill(folder: Path) -> tuple[Path, ...]:
+        writer = write_plain if form.profile == "plain-lora" else write_peft
+        return writer(folder, adapter, base, read_tensor, base_name=form.base_name)
+
+    return fill
 
 
 def write(handout: Handout, form: Form, folder: Path) -> tuple[FileEntry, ...]:
     """Write config, weights and card into an empty folder."""
-    writer = write_plain if form.profile == "plain-lora" else write_peft
-    files = writer(folder, handout.adapter, handout.base, handout.read_tensor, base_name=form.base_name)
-    entries = tuple(_entry(folder, path) for path in files)
+    entries = tuple(_entry(folder, path) for path in handout.fill(folder))
     write_card(folder, card_of(handout, form) | {"files": [entry.document() for entry in entries]})
     return entries
 

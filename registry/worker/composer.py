@@ -18,9 +18,11 @@ from registry.service.composer import (
     ConvertOrder,
     Extent,
     Progress,
+    ReleasedWeight,
+    ReleaseOrder,
     Stored,
 )
-from registry.worker import converter
+from registry.worker import converter, releaser
 from registry.worker.places import placed, source
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, make_scale, sorted_factors
 from schemas.base import TensorRef
@@ -62,6 +64,10 @@ class LocalComposer:
     def convert(self, order: ConvertOrder, folder: Path) -> Converted:
         """Make other factors of stored ones into `folder`; on failure nothing is left there."""
         return converter.convert(order, folder / OUTPUT_FILE)
+
+    def release(self, order: ReleaseOrder) -> tuple[ReleasedWeight, ...]:
+        """Add deltas to weights in place."""
+        return releaser.release(order, self.workers)
 
     def difference(self, left: Stored, right: Stored) -> float:
         """Relative distance of two adapters' deltas, from triangular products of their factors."""

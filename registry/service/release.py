@@ -1,0 +1,212 @@
+"""Dense releases: the base's own files with every delta added, ready to load without an adapter.
+
+Every file of the base is copied, and the changed weights are overwritten where they lie in the copy, so shards, index
+and tokenizer keep their layout. `release.json` says what was made of what, the new identity of the weights, and what
+rounding took. A rollback serves the base or another release; nothing is ever subtracted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+from typing import Final
+
+from registry.db import files, tensors
+from registry.errors import Problem, UnavailableError
+from registry.formats.base.modules import Layer, layers
+from registry.formats.safetensors_file import TensorEntry, read_header
+from registry.service import resolve
+from registry.service.base_bytes import file_of
+from registry.service.composer import Extent, ReleasedWeight, ReleaseOrder, WeightOrder
+from registry.service.context import Context
+from schemas.adapter import AdapterManifest, FactorManifest
+from schemas.base import BaseManifest, WeightRef, weights_digest
+from schemas.canonical import JsonObject
+from schemas.catalogue.methods import family
+from schemas.digests import Digest
+from schemas.errors import refuse
+
+OPERATOR: Final = "dense_release/1"
+MANIFEST: Final = "release.json"
+FORMS: Final = frozenset({"additive", "triplets", "normalized"})
+"""Forms whose update is a matrix to add, or DoRA's rows; others need an input, a gate or another base."""
+ROLES: Final = frozenset({"E", "magnitude"})
+DTYPES: Final = frozenset({"F64", "F32", "F16", "BF16"})
+DIGITS: Final = 9
+
+
+@dataclass(frozen=True)
+class DenseRelease:
+    """A release that may be written: where each file of the base is, and which weights change in which of them."""
+
+    context: Context
+    adapter: AdapterManifest
+    base: BaseManifest
+    files: Mapping[str, Path]
+    weights: tuple[tuple[str, WeightOrder], ...]
+    extents: Mapping[Digest, Extent]
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Copy the base's files into an empty folder, add the deltas and say what was done; the written files."""
+        for path, origin in self.files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(origin, folder / path)
+        here = tuple(replace(order, place=replace(order.place, path=folder / path)) for path, order in self.weights)
+        released = self.context.composer.release(ReleaseOrder(here, self.extents))
+        document = json.dumps(self._document(released), indent=2, sort_keys=True)
+        (folder / MANIFEST).write_text(document + "\n", encoding="utf-8")
+        return (*(folder / path for path in self.files), folder / MANIFEST)
+
+    def _document(self, released: tuple[ReleasedWeight, ...]) -> JsonObject:
+        assert not isinstance(self.base.weights, str), "the weights were read"
+        changed = {
+            item.name: WeightRef(tensor=item.tensor.tensor, dtype=item.tensor.dtype, shape=item.tensor.shape)
+            for item in released
+        }
+        return {
+            "kind": "dense_release",
+            "operator": OPERATOR,
+            "base": self.base.digest,
+            "adapter": self.adapter.digest,
+            "base_weights_digest": self.base.weights_digest,
+            "weights_digest": weights_digest({**self.base.weights, **changed}),
+            "weights": {item.name: item.tensor.document() for item in released},
+            "measurement": {
+                "weights": {item.name: _figures([item]) for item in released},
+                "total": _figures(list(released)),
+            },
+        }
+
+
+def dense_release(context: Context, adapter: AdapterManifest, base: BaseManifest) -> DenseRelease:
+    """Check that an adapter is a change of the base's weights and find every byte.
+
+    Raises:
+        RefusedError: `NO_DENSE_RELEASE`, one problem for each thing that no weight can express.
+        UnavailableError: `BASE_BYTES_UNAVAILABLE`.
+    """
+    refuse([*_adapter_problems(adapter), *_base_problems(base)])
+    origins = _base_files(context, base)
+    entries = {entry.name: entry for path, origin in origins.items() for entry in _entries(path, origin)}
+    orders = _orders(adapter, base, entries)
+    with context.database.reading() as reader:
+        wanted = (ref for ref in resolve.tensors_of(adapter) if 0 not in ref.shape)
+        extents = resolve.extents(context, reader, wanted)
+    return DenseRelease(context, adapter, base, origins, orders, extents)
+
+
+def _adapter_problems(adapter: AdapterManifest) -> Iterator[Problem]:
+    contract = family(adapter.family)
+    if contract is None or contract.form not in FORMS:
+        yield _no(("family",), "an update that is a matrix", adapter.family, "Serve it as an adapter.")
+    if adapter.payload != "portable" or adapter.initializer != "none":
+        observed = f"{adapter.payload} factors, initializer {adapter.initializer}"
+        yield _no(("payload",), "factors of the original base", observed, "Convert it to portable first.")
+    for factor in adapter.factors:
+        yield from _factor_problems(factor)
+
+
+def _factor_problems(factor: FactorManifest) -> Iterator[Problem]:
+    path = ("factors", factor.module)
+    if factor.site[1:] != (-1, -1, ""):
+        yield _no(path, "one factor a module", "an expert or a route", "Serve routed experts with their router.")
+    for role in sorted(factor.extra.keys() - ROLES):
+        yield _no((*path, "extra", role), "E or magnitude beside a and b", role, "Serve it as an adapter.")
+    if "magnitude" in factor.extra and (factor.order != "B@A" or len(factor.a.shape) != 2):
+        hint = "Merge it with the program that trained it."
+        yield _no((*path, "order"), "DoRA on a Linear layer", f"{factor.order}, {len(factor.a.shape)} dimensions", hint)
+
+
+def _base_problems(base: BaseManifest) -> Iterator[Problem]:
+    if base.quantizer != "none":
+        hint = "Release on the unquantized base, then quantize once, after the sum."
+        yield _no(("base", "quantizer"), "plain numbers", "a quantized base, which is never edited in place", hint)
+    if base.weights_digest == "not_verified":
+        hint = "Register the base with evidence `content`."
+        yield _no(("base", "weights"), "weights whose bytes were hashed", "not_verified", hint)
+
+
+def _base_files(context: Context, base: BaseManifest) -> dict[str, Path]:
+    """Every file of one packaging of the base."""
+    with context.database.reading() as reader:
+        packagings = files.packagings(reader, base.digest)
+        rows = {row.blob: row for row in reversed(tensors.base_files(reader, base.digest))}
+    for packaging in packagings:
+        found = {entry.path: file_of(context, entry.blob, rows.get(entry.blob)) for entry in packaging.files}
+        here = {path: origin for path, origin in found.items() if origin is not None}
+        if len(here) == len(found):
+            return here
+    raise UnavailableError(
+        Problem(
+            code="BASE_BYTES_UNAVAILABLE",
+            path=(base.digest,),
+            expected="every file of the base, unchanged",
+            observed="one of them is gone or changed",
+            hint="Bring the directory back, or add the base from where it is now.",
+        )
+    )
+
+
+def _entries(path: str, origin: Path) -> tuple[TensorEntry, ...]:
+    if not path.endswith(".safetensors"):
+        return ()
+    with origin.open("rb") as stream:
+        return read_header(stream, origin.stat().st_size, path).tensors
+
+
+def _orders(
+    adapter: AdapterManifest, base: BaseManifest, entries: Mapping[str, TensorEntry]
+) -> tuple[tuple[str, WeightOrder], ...]:
+    """Which weights change, each with its file; a module's weight by its own name."""
+    known, changes = layers(base), dict[str, list[FactorManifest]]()
+    problems = []
+    for factor in adapter.factors:
+        name = _weight_of(factor.module, known.get(factor.module), entries)
+        if name is None:
+            hint = "Serve it as an adapter: a tied or separately stored weight cannot take this change alone."
+            problems.append(_no(("factors", factor.module), "one weight of its own in the base", "none", hint))
+        elif factor.rank:
+            changes.setdefault(name, []).append(factor)
+    for head in adapter.full_replacements:
+        entry = entries.get(head.name)
+        if entry is None or entry.shape != head.value.shape or head.name in changes:
+            hint = "Hand the head out beside the adapter: the base has no place for it."
+            problems.append(_no(("full_replacements", head.name), "a weight of the base", str(head.value.shape), hint))
+    refuse(problems)
+    whole = {head.name: head.value for head in adapter.full_replacements}
+    orders = []
+    for name in sorted({*changes, *whole}):
+        entry = entries[name]
+        place = Extent(Path(entry.file), entry.offset, entry.length)
+        factors = tuple(changes.get(name, ()))
+        orders.append((entry.file, WeightOrder(name, place, entry.dtype, entry.shape, factors, whole.get(name))))
+    refuse([_dtype(order) for _, order in orders if order.dtype not in DTYPES])
+    return tuple(orders)
+
+
+def _weight_of(module: str, layer: Layer | None, entries: Mapping[str, TensorEntry]) -> str | None:
+    """The stored weight of a module, or a parameter itself; none for a tied output or experts stored apart."""
+    if layer is None or len(layer.weights) != 1:
+        return None
+    (name,) = layer.weights
+    return name if name in (module, f"{module}.weight") and name in entries else None
+
+
+def _dtype(order: WeightOrder) -> Problem:
+    expected = f"one of {', '.join(sorted(DTYPES))}"
+    return _no(("base", "weights", order.name), expected, order.dtype, "Release on a base of a wider dtype.")
+
+
+def _figures(released: list[ReleasedWeight]) -> JsonObject:
+    def root(values: Iterator[float]) -> float:
+        return float(f"{sqrt(sum(value * value for value in values)):.{DIGITS}g}")
+
+    return {"change": root(item.change for item in released), "rounding": root(item.rounding for item in released)}
+
+
+def _no(path: tuple[str, ...], expected: str, observed: str, hint: str) -> Problem:
+    return Problem(code="NO_DENSE_RELEASE", path=path, expected=expected, observed=observed, hint=hint)
