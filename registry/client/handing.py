@@ -27,6 +27,10 @@ class Handing:
         """Write a directory that servers load."""
         return export.export(self.context, ref, directory, form, named=named)
 
+    def ensure(self, ref: str, folder: Path, form: Form) -> Exported:
+        """The directory of a reference inside `folder`, written unless it is there."""
+        return export.ensure(self.context, ref, folder, form)
+
     def sync(self, channel: str, folder: Path, form: Form) -> Synced:
         """Make `folder/live` the live generation of a channel."""
         return sync.sync(self.context, channel, folder, form)

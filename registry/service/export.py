@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from registry.db import Reader, channels, manifests
-from registry.errors import ConflictError, Problem
+from registry.errors import ConflictError, Problem, UnavailableError
 from registry.formats import write_peft, write_plain
 from registry.service import resolve
 from registry.service.beside import written_beside
@@ -105,6 +105,46 @@ def export(context: Context, ref: str, directory: Path, form: Form, *, named: bo
     with written_beside(target) as partial:
         entries = write(handout, form, partial)
     return exported(handout, form, target, entries)
+
+
+def ensure(context: Context, ref: str, folder: Path, form: Form) -> Exported:
+    """The directory of a reference inside `folder`, under its name, written unless it is there in this form.
+
+    Raises:
+        ConflictError: `TARGET_EXISTS` when something else has that name; and the errors of `export`.
+    """
+    with context.database.reading() as reader:
+        artifact = resolve.digest_of(reader, ref)
+        generation = _generation(reader, ref)
+    handout = prepare(context, artifact, form, generation)
+    target = folder / handout.name
+    if not _is_there(target, handout, form):
+        try:
+            refuse_existing(target)
+            with written_beside(target) as partial:
+                write(handout, form, partial)
+        except (ConflictError, UnavailableError):
+            # Another process may have written the same generation meanwhile.
+            if not _is_there(target, handout, form):
+                raise
+    card = read_card(target) or {}
+    files = tuple(FileEntry.model_validate(entry) for entry in card["files"])
+    return exported(handout, form, target, files)
+
+
+def _is_there(target: Path, handout: Handout, form: Form) -> bool:
+    """Whether a directory is this very handout."""
+    card = read_card(target)
+    return card is not None and {**card, "files": None} == {**card_of(handout, form), "files": None}
+
+
+def read_card(directory: Path) -> dict[str, Any] | None:
+    """The `registry.json` of a directory; null when it is none of ours."""
+    try:
+        card = json.loads((directory / CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return card if isinstance(card, dict) else None
 
 
 def prepare(context: Context, artifact: Digest, form: Form, generation: Generation | None) -> Handout:

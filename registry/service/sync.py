@@ -8,7 +8,6 @@ directory; one of several holds them as `0`, `1`, ... in order. The live one and
 from __future__ import annotations
 
 import fcntl
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from registry.errors import ConflictError, Problem, ProblemError, UnavailableErr
 from registry.service import export
 from registry.service.beside import PARTIAL, point, unwritable, written_beside
 from registry.service.context import Context
-from registry.service.export import CARD, Form, Generation, Handout
+from registry.service.export import Form, Generation, Handout
 from registry.service.handed import Synced
 from schemas.digests import Digest
 from schemas.names import check_name
@@ -120,11 +119,8 @@ def _expected(generation: Generation, form: Form) -> dict[str, object]:
 
 def _card(directory: Path) -> dict[str, object] | None:
     """The same fields of a directory that is there; null when it is none of ours."""
-    try:
-        card = json.loads((directory / CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return {key: card.get(key) for key in ("profile", "base_name", "generation")} if isinstance(card, dict) else None
+    card = export.read_card(directory)
+    return None if card is None else {key: card.get(key) for key in ("profile", "base_name", "generation")}
 
 
 def _current(folder: Path) -> str | None:
