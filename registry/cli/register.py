@@ -11,13 +11,16 @@ import click
 
 from registry.cli.output import emit, emit_rows
 from registry.cli.state import State, bytes_bar, counts_bar, output_option, pass_state
+from registry.formats.hub import HubRef, parse_hub
 from registry.service.results import Added
 from schemas.errors import refuse
 from schemas.names import short
 
 WORTH_A_PROCESS: Final = 250
 """Adapters that take as long to read as a process to start."""
+
 DIRECTORY: Final = click.Path(path_type=Path)
+SOURCE: Final = click.Path()
 
 
 @click.group()
@@ -26,7 +29,7 @@ def add() -> None:
 
 
 @add.command("base")
-@click.argument("directory", type=DIRECTORY)
+@click.argument("source", type=SOURCE)
 @click.option("--name", required=True, help="Name to register it under.")
 @click.option("--store", is_flag=True, help="Copy the files into the store; default: reference them where they are.")
 @click.option(
@@ -42,31 +45,38 @@ def add() -> None:
 @pass_state
 def add_base(
     state: State,
-    directory: Path,
+    source: str,
     name: str,
     store: bool,
     evidence: Literal["content", "structural", "declared"],
     jobs: int,
     contracts: tuple[str, ...],
 ) -> None:
-    """Register the base model in DIRECTORY (config, tokenizer, safetensors)."""
+    """Register a base model.
+
+    SOURCE is a directory (config, tokenizer, safetensors), a GGUF file, or hub:OWNER/NAME[@REVISION], whose files are
+    fetched and stored.
+    """
     with state.registry() as registry, bytes_bar("hashing") as progress:
         added = registry.add_base(
-            directory, name, store=store, evidence=evidence, progress=progress, jobs=jobs, contracts=contracts
+            _place(source), name, store=store, evidence=evidence, progress=progress, jobs=jobs, contracts=contracts
         )
     tell(state, added)
 
 
 @add.command("adapter")
-@click.argument("directory", type=DIRECTORY)
+@click.argument("source", type=SOURCE)
 @click.option("--base", required=True, help="The base it was trained on.")
 @click.option("--name", required=True, help="Name to register it under.")
 @output_option
 @pass_state
-def add_adapter(state: State, directory: Path, base: str, name: str) -> None:
-    """Register the adapter in DIRECTORY (a PEFT directory) against its base."""
+def add_adapter(state: State, source: str, base: str, name: str) -> None:
+    """Register an adapter against its base.
+
+    SOURCE is a directory as its producer saved it, or hub:OWNER/NAME[@REVISION].
+    """
     with state.registry() as registry:
-        added = registry.add_adapter(directory, base, name)
+        added = registry.add_adapter(_place(source), base, name)
     tell(state, added)
 
 
@@ -92,6 +102,11 @@ def add_adapters(state: State, directories: tuple[Path, ...], base: str, jobs: i
         for item in done.refused
         for problem in item.error.problems
     )
+
+
+def _place(source: str) -> Path | HubRef:
+    """A repository of the hub, or a path."""
+    return parse_hub(source) or Path(source)
 
 
 def tell(state: State, added: Added) -> None:

@@ -11,7 +11,8 @@ from typing import Literal, Self
 from registry.client.handing import Handing
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
-from registry.service import add, admit, look, publish, retire, say, specs, tokens, verify
+from registry.formats.hub import HubRef
+from registry.service import add, admit, hub, look, publish, retire, say, specs, tokens, verify
 from registry.service.composer import Progress
 from registry.service.context import Context
 from registry.service.results import (
@@ -54,7 +55,7 @@ class EmbeddedRegistry(States, Handing):
 
     def add_base(
         self,
-        directory: Path,
+        source: Path | HubRef,
         name: str,
         *,
         store: bool = False,
@@ -63,10 +64,14 @@ class EmbeddedRegistry(States, Handing):
         jobs: int = 1,
         contracts: Sequence[str] = (),
     ) -> Added:
-        """Register a base directory."""
+        """Register a base: a directory, a GGUF file, or a repository of a hub, whose files are stored."""
+        if isinstance(source, HubRef):
+            return hub.add_hub_base(
+                self.context, source, name, level=evidence, progress=progress, jobs=jobs, contracts=contracts
+            )
         return add.add_base(
             self.context,
-            directory,
+            source,
             name,
             store=store,
             level=evidence,
@@ -75,9 +80,11 @@ class EmbeddedRegistry(States, Handing):
             contracts=contracts,
         )
 
-    def add_adapter(self, directory: Path, base: str, name: str) -> Added:
-        """Register an adapter directory against a base."""
-        return add.add_adapter(self.context, directory, base, name)
+    def add_adapter(self, source: Path | HubRef, base: str, name: str) -> Added:
+        """Register an adapter against a base: a directory or a repository of a hub."""
+        if isinstance(source, HubRef):
+            return hub.add_hub_adapter(self.context, source, base, name)
+        return add.add_adapter(self.context, source, base, name)
 
     def ls(self, wanted: ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
         """List manifests, newest first."""

@@ -32,18 +32,21 @@ def add_base(
     progress: Callable[[int], None] | None = None,
     jobs: int = 1,
     contracts: Sequence[str] = (),
+    origin: Mapping[str, Note] | None = None,
 ) -> Added:
-    """Register a base directory. Its weights stay where they are unless `store` copies them.
+    """Register a base: a directory or one file. Its weights stay where they are unless `store` copies them.
 
-    `contracts` are references of registered compute contracts: what is conditional in it.
+    `contracts` are references of registered compute contracts: what is conditional in it. `origin` is where it was
+    fetched from, which becomes a statement.
     """
     check_name(name)
     with context.audited("base.add", {"name": name}):
         reading = read_base(directory, evidence=level, progress=progress, jobs=jobs)
     if contracts:
         reading = replace(reading, manifest=_with_contracts(context, reading.manifest, contracts))
+    folder = directory if directory.is_dir() else directory.parent
     if store:
-        _store_files(context, directory, reading.files)
+        _store_files(context, folder, reading.files)
 
     def work(change: Change) -> Added:
         digest = reading.manifest.digest
@@ -53,16 +56,21 @@ def add_base(
         if store:
             blobs.mark_present(change, [file.digests.digest for file in reading.files])
         else:
-            tensors.put_base_files(change, digest, str(directory.absolute()), _base_files(directory, reading.files))
+            tensors.put_base_files(change, digest, str(folder.absolute()), _base_files(folder, reading.files))
+        if origin is not None:
+            _say_origin(change, digest, origin, context.principal)
         return _named(change, name, "base", digest, created, {})
 
     return context.database.change("base.add", context.principal, work)
 
 
-def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> Added:
+def add_adapter(
+    context: Context, directory: Path, base_ref: str, name: str, *, origin: Mapping[str, Note] | None = None
+) -> Added:
     """Register an adapter directory against its base.
 
     The same adapter under another slot, order or packaging is the one already held: only the name is new, if it is.
+    `origin` is where it was fetched from, which becomes a statement.
     """
     check_name(name)
     with context.database.reading() as reader:
@@ -84,9 +92,24 @@ def add_adapter(context: Context, directory: Path, base_ref: str, name: str) -> 
         evidence.put(change, digest, "binding", reading.binding)
         if created and reading.notes:
             statements.put(change, provenance(digest, reading, context.principal))
+        if origin is not None:
+            _say_origin(change, digest, origin, context.principal)
         return _named(change, name, "adapter", digest, created, told(reading.notes))
 
     return context.database.change("adapter.add", context.principal, work)
+
+
+def _say_origin(change: Change, digest: Digest, origin: Mapping[str, Note], author: str) -> None:
+    """Add where it was fetched from to what is known of its provenance, unless that was said."""
+    before = statements.newest(change, digest, "provenance")
+    known = {} if before is None else dict(before.body)
+    said = known | dict(origin)
+    if said != known:
+        previous = None if before is None else before.digest
+        statements.put(
+            change,
+            StatementManifest(topic="provenance", subject=digest, body=said, author=author, previous=previous),
+        )
 
 
 def _with_contracts(context: Context, base: BaseManifest, refs: Sequence[str]) -> BaseManifest:
