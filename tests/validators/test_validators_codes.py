@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -28,6 +30,7 @@ from tests.validators.examples import (
 from validators import CODES, CodeUnknownError, explain
 from validators.codes import Owner, composition, families
 
+TESTS = Path(__file__).parents[1]
 BASE = make_base()
 ONE, TWO = make_adapter(BASE, "one"), make_adapter(BASE, "two")
 HEAD = FullReplacement(name="classifier.weight", value=tensor("head", 2, 6))
@@ -150,8 +153,9 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
     "FAMILY_NEEDS_QUANTIZED_BASE": (lambda: beside(family="qlora"), set()),
     "INITIALIZER_FOREIGN": (
         lambda: beside(initializer="pissa", payload="native"),
-        {"INITIALIZER_MUTATES_BASE", "PAYLOAD_NOT_PORTABLE"},
+        {"INITIALIZER_MUTATES_BASE", "PAYLOAD_FOREIGN", "PAYLOAD_NOT_PORTABLE"},
     ),
+    "PAYLOAD_FOREIGN": (lambda: beside(payload="resume"), {"PAYLOAD_NOT_PORTABLE"}),
     "COUPLED_BASE_DIFFERS": (
         lambda: elsewhere({"family": "loftq", "initializer": "loftq", "payload": "native"}, weights=OTHER_WEIGHTS),
         {"INITIALIZER_MUTATES_BASE", "PAYLOAD_NOT_PORTABLE"},
@@ -186,7 +190,10 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
         {"ADALORA_NOT_COMPACT"},
     ),
     "ORDER_NOT_COMPOSED": (lambda: alone(factor={"order": "(B@A)^T"}), set()),
-    "PAYLOAD_NOT_PORTABLE": (lambda: beside(payload="native"), set()),
+    "PAYLOAD_NOT_PORTABLE": (
+        lambda: beside(family="dora", factor={}, payload="native"),
+        {"DORA_NOT_ADDITIVE", "ROLE_MISSING"},
+    ),
     "REPLACEMENT_OWNED_TWICE": (with_two_heads, set()),
     "RANKS_UNEQUAL": (
         lambda: judge(
@@ -222,6 +229,14 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
 
 def test_every_code_has_an_example_and_no_example_a_code_of_its_own() -> None:
     assert EXAMPLES.keys() == {record.code for record in (*composition.RECORDS, *families.RECORDS)}
+
+
+def test_every_code_of_every_subject_is_reached_or_named_by_a_test() -> None:
+    words: set[object] = set()
+    for path in TESTS.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        words |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert CODES.keys() - words == set()
 
 
 @pytest.mark.parametrize("code", EXAMPLES)

@@ -7,12 +7,26 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.adapter import AdapterManifest, FullReplacement, Order, Role
 from schemas.base import BaseManifest
 from schemas.catalogue.methods import Contract, Form, family, methods
 from schemas.decision import Decision
-from tests.validators.examples import SHAPES, codes, judge, make_adapter, make_base, make_factor, packed, tensor
+from schemas.methods import Lane
+from tests.validators.examples import (
+    SHAPES,
+    codes,
+    judge,
+    make_adapter,
+    make_base,
+    make_factor,
+    make_spec,
+    packed,
+    tensor,
+)
+from validators import decide
 from validators.rules.family import NOT_SUMMED
 from validators.rules.roles import COMPOSED
 from validators.rules.training import frozen_a
@@ -169,8 +183,8 @@ def test_an_allocators_resume_names_the_averages_it_lacks_and_takes_those_it_has
     assert set(codes(decision)) == {"ADALORA_NOT_COMPACT", "PAYLOAD_NOT_PORTABLE"}
 
 
-def test_a_resume_of_a_family_without_an_allocator_is_not_portable_and_no_more() -> None:
-    assert codes(judge(BASE, legal("lora", payload="resume"))) == ["PAYLOAD_NOT_PORTABLE"]
+def test_a_resume_of_a_family_without_an_allocator_is_no_payload_of_it() -> None:
+    assert codes(judge(BASE, legal("lora", payload="resume"))) == ["PAYLOAD_FOREIGN", "PAYLOAD_NOT_PORTABLE"]
 
 
 def test_rows_and_values_of_a_table_are_one_table_with_one_owner() -> None:
@@ -214,3 +228,22 @@ def test_contracts_name_roles_in_the_letters_a_manifest_takes() -> None:
         assert isinstance(contract, Contract)
         assert all(re.fullmatch(pattern, role) for role in (*contract.roles, *contract.optional, *contract.resume))
     assert family("dora") is FAMILIES["dora"]
+
+
+MIXED = [legal(key) for key in ("lora", "rslora", "dora", "adalora", "pissa", "hydralora", "lora_plus")]
+MANIFESTS = {adapter.digest: adapter for adapter in MIXED}
+
+
+@given(st.permutations(range(len(MIXED))), st.sampled_from(["static_fusion", "independent", "posthoc_routed"]))
+def test_members_of_every_kind_get_one_answer_in_every_order(order: list[int], lane: Lane) -> None:
+    straight = make_spec(BASE, *MIXED, lane=lane)
+    permuted = make_spec(BASE, *(MIXED[place] for place in order), lane=lane)
+    backwards = dict(reversed(MANIFESTS.items()))
+    assert decide(permuted, BASE, backwards, {}) == decide(straight, BASE, MANIFESTS, {})
+
+
+@given(st.sets(st.sampled_from(range(len(MIXED))), min_size=1), st.sampled_from(range(len(MIXED))))
+def test_one_more_member_never_makes_a_refusal_an_admission(chosen: set[int], more: int) -> None:
+    few = judge(BASE, *(MIXED[place] for place in chosen))
+    many = judge(BASE, *(MIXED[place] for place in chosen | {more}))
+    assert few.outcome != "refused" or many.outcome == "refused"

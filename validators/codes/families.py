@@ -99,6 +99,13 @@ RECORDS: Final = (
         "pissa_residual_base_swapped",
     ),
     CodeRecord(
+        "PAYLOAD_FOREIGN", "F", "artifact", "rejected", "adapter",
+        "A payload is one of those the adapter's family has.",
+        "Who trusts the label looks for a base or a state that the family never makes.",
+        "Register the adapter with the payload its family names.",
+        "pissa_residual_base_swapped",
+    ),
+    CodeRecord(
         "TRAINING_FIELDS_MISSING", "T", "artifact", "rejected", "adapter",
         "An adapter says exactly the training fields its family names.",
         "The method cannot be told from another one with the same tensors.",

@@ -72,10 +72,14 @@ def initializer(context: Context) -> Iterator[Finding]:
 
 
 def label(context: Context) -> Iterator[Finding]:
-    """Factors of a changed base are native, whatever their shapes fit (V 0x06H)."""
+    """Factors of a changed base are native, whatever their shapes fit, and only an allocator is resumed (V 0x06H)."""
     for member in context.members:
         adapter = member.adapter
         contract = family(adapter.family)
-        native = adapter.initializer != "none" or (contract is not None and "portable" not in contract.payloads)
-        if adapter.payload == "portable" and native:
+        if contract is None:
+            continue
+        if adapter.payload == "portable" and (adapter.initializer != "none" or "portable" not in contract.payloads):
             yield finding("NATIVE_LABELLED_PORTABLE", member.digest, ("payload",), "native", "portable")
+        elif adapter.payload not in contract.payloads:
+            expected = " or ".join(contract.payloads)
+            yield finding("PAYLOAD_FOREIGN", member.digest, ("payload",), expected, adapter.payload)

@@ -28,11 +28,15 @@ _ELEMENTS: Final[Mapping[str, Callable[[Profile], int]]] = MappingProxyType(
 """How many values a role has in a factor of a Linear or convolutional module (V 0x08A, 0x03B)."""
 
 
-def is_plain_product(profile: Profile) -> bool:
-    """Whether b a alone is a matrix of the weight's shape: no kernel, no stacked experts, no packing."""
+def is_composed(profile: Profile) -> bool:
+    """Whether b a is a product that composition knows: no kernel, no stacked experts."""
+    return (profile.order, profile.dims) in COMPOSED
+
+
+def is_packed(profile: Profile) -> bool:
+    """Whether the stored factors are an arrangement of those that are multiplied."""
     contract = family(profile.family)
-    packed = contract is not None and contract.form in _PACKED
-    return (profile.order, profile.dims) in COMPOSED and not packed
+    return contract is not None and contract.form in _PACKED
 
 
 def missing(context: Context) -> Iterator[Finding]:
@@ -92,7 +96,7 @@ def zero_ranks(context: Context) -> Iterator[Finding]:
 def orders(context: Context) -> Iterator[Finding]:
     """Composition forms ``s b a`` of matrices; a table, a kernel or stacked experts are other products."""
     for profile, digests in context.factors.items():
-        if (profile.order, profile.dims) not in COMPOSED:
+        if not is_composed(profile):
             observed = (
                 profile.order if profile.dims == 2 else f"{profile.order} of kernels in {profile.dims} dimensions"
             )

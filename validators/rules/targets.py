@@ -10,7 +10,7 @@ from schemas.base import BaseManifest
 from schemas.catalogue.methods import family
 from schemas.decision import Finding
 from validators.context import Context, finding
-from validators.rules.roles import is_plain_product
+from validators.rules.roles import is_composed, is_packed
 
 AXES: Final = ("expert", "map_head", "route_side")
 _ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -29,27 +29,27 @@ _ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 def modules(context: Context) -> Iterator[Finding]:
     """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``.
 
-    A base without weight names is left to the rule on evidence, which makes it a condition; factors that are no plain
-    product of matrices are left to the rules that refuse them as such.
+    A base without weight names is left to the rule on evidence, which makes it a condition; products that composition
+    does not know, and the shapes of packed factors, are left to the rules that refuse them as such.
     """
     if isinstance(context.base.weights, str):
         return
     for profile, digests in context.factors.items():
-        if not is_plain_product(profile):
+        if not is_composed(profile):
             continue
         shape = context.base.shape_of(profile.site[0])
         if shape is None:
             name = profile.site[0] + ".weight"
             for digest in digests:
                 yield finding("TARGET_MODULE_MISSING", digest, profile.path, name, "not a weight of the base")
-        elif shape != profile.delta:
+        elif shape != profile.delta and not is_packed(profile):
             observed = _oriented(shape, profile.delta)
             for digest in digests:
                 yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(shape), observed)
 
 
 def sites(context: Context) -> Iterator[Finding]:
-    """Expert, map head and route side are parts of a site only where the base has them; a pool counts its own experts."""
+    """Expert, map head and route side are parts of a site where the base has them; a pool counts its own experts."""
     parts = axes(context.base)
     for profile, digests in context.factors.items():
         contract = family(profile.family)
