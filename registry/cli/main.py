@@ -12,6 +12,7 @@ from registry.cli import (
     contracts,
     declare,
     handout,
+    inspect,
     look,
     operate,
     oracle,
@@ -41,6 +42,7 @@ def cli(ctx: click.Context, /, **flags: object) -> None:
 
 for command in (
     *register.COMMANDS,
+    *inspect.COMMANDS,
     *look.COMMANDS,
     *change.COMMANDS,
     *handout.COMMANDS,

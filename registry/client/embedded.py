@@ -12,9 +12,10 @@ from registry.client.handing import Handing
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
 from registry.formats.hub import HubRef
-from registry.service import add, admit, hub, look, publish, retire, say, specs, tokens, verify
+from registry.service import add, admit, hub, inspect, look, publish, retire, say, specs, tokens, verify
 from registry.service.composer import Progress
 from registry.service.context import Context
+from registry.service.inspected import Inspected
 from registry.service.results import (
     Added,
     Admitted,
@@ -85,6 +86,10 @@ class EmbeddedRegistry(States, Handing):
         if isinstance(source, HubRef):
             return hub.add_hub_adapter(self.context, source, base, name)
         return add.add_adapter(self.context, source, base, name)
+
+    def inspect(self, directory: Path, base: str | None = None) -> Inspected:
+        """What a directory is, without registering it."""
+        return inspect.inspect(self.context, directory, base)
 
     def ls(self, wanted: ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
         """List manifests, newest first."""

@@ -107,7 +107,7 @@ def refuse_method(fields: Fields, method: str) -> None:
 def provenance(document: JsonObject) -> dict[str, str | int | float | bool | tuple[str, ...] | None]:
     """What the config says that is not identity, in the values a statement can hold."""
     kept = [key for key, rule in FIELDS.items() if rule.kind == "provenance"]
-    kept += ["init_lora_weights", "peft_version", "target_modules"]
+    kept += ["init_lora_weights", "init_r", "peft_version", "target_modules"]
     return {key: _note(document[key]) for key in sorted(kept) if document.get(key) not in (None, {})}
 
 
