@@ -23,6 +23,8 @@ from schemas.errors import Problem
 
 CONFIG: Final = "model_config.yaml"
 LARGEST_YAML: Final = 128 * 2**10
+MOST_BRACKETS: Final = 1000
+"""YAML is read in time that grows with the square of what is open at once."""
 LARGEST_COUNT: Final = 2**20
 LARGEST_NUMBER: Final = 1e300
 _TUNING: Final = frozenset({
@@ -148,6 +150,8 @@ def _blocks(tuning: Fields) -> frozenset[int] | None:
 
 
 def _document(data: bytes) -> JsonObject:
+    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
+        raise RefusedError(_invalid(f"more than {MOST_BRACKETS} brackets"))
     try:
         document = _plain(_Loader(data).get_single_data())
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
