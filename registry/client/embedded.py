@@ -12,7 +12,8 @@ from registry.client.handing import Handing
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
 from registry.formats.hub import HubRef
-from registry.service import add, admit, hub, inspect, look, publish, retire, say, specs, tokens, verify
+from registry.service import add, admit, bulk, hub, inspect, look, publish, retire, say, specs, tokens, verify
+from registry.service.bulk import AddedMany
 from registry.service.composer import Progress
 from registry.service.context import Context
 from registry.service.inspected import Inspected
@@ -86,6 +87,21 @@ class EmbeddedRegistry(States, Handing):
         if isinstance(source, HubRef):
             return hub.add_hub_adapter(self.context, source, base, name)
         return add.add_adapter(self.context, source, base, name)
+
+    def inspect(self, directory: Path, base: str | None = None) -> Inspected:
+        """What a directory is, without registering it."""
+        return inspect.inspect(self.context, directory, base)
+
+    def add_adapters(
+        self,
+        directories: Sequence[Path],
+        base: str,
+        *,
+        jobs: int = 1,
+        progress: Callable[[int], None] | None = None,
+    ) -> AddedMany:
+        """Register many adapter directories against one base, each under the name of its directory."""
+        return bulk.add_adapters(self.context, directories, base, jobs=jobs, progress=progress)
 
     def inspect(self, directory: Path, base: str | None = None) -> Inspected:
         """What a directory is, without registering it."""

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from operator import itemgetter
+from typing import Final, Literal, NamedTuple, get_args
 
-from sqlalchemy import CTE, literal, select
+from sqlalchemy import CTE, bindparam, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from registry.db import channels
+from registry.db.prepared import Chosen, Prepared
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
 from registry.db.rows.core import BYTEWISE
-from registry.db.session import Reader, batches
+from registry.db.session import Reader
 from schemas.digests import Digest
 
 Direction = Literal["up", "down"]
 LIMIT: Final = 10_000
+_ALL: Final = 2**62
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A manifest in a lineage; `depth` is the fewest steps from the root."""
 
     digest: Digest
@@ -30,7 +32,7 @@ class Node:
     depth: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Edge:
     """`child` was made from `parent` in a role; `position` orders parents of one role."""
 
@@ -66,23 +68,16 @@ def descendants(reader: Reader, digest: Digest, limit: int = LIMIT) -> Lineage:
 
 def live(reader: Reader, digest: Digest) -> tuple[GenerationRow, ...]:
     """The live generations that contain a manifest or anything made from it, by channel."""
-    reached = frozenset(reader.all(select(_reached(digest, "down").c.digest)))
+    reached = _walked(reader, digest, "down", _ALL)
     touched = select(GenerationArtifactRow.channel).distinct()
     names = frozenset(reader.chosen(touched, GenerationArtifactRow.artifact, reached))
     heads = (channels.at_head(reader, channel) for channel in sorted(names))
-    return tuple(head for head in heads if reached.intersection(head.artifacts))
+    return tuple(head for head in heads if not frozenset(reached).isdisjoint(head.artifacts))
 
 
-def _kinds(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, str]:
-    """The kind of each manifest; asked for by key, for no planner can tell how many a walk reaches."""
-    kinds = select(ManifestRow.digest, ManifestRow.kind)
-    found = (reader.connection.execute(kinds.where(ManifestRow.digest.in_(batch))).all() for batch in batches(digests))
-    return {digest: kind for rows in found for digest, kind in rows}
-
-
-def _reached(digest: Digest, direction: Direction) -> CTE:
+def _reached(direction: Direction) -> CTE:
     here, there = _ends(direction)
-    reached = select(literal(digest, BYTEWISE).label("digest")).cte("reached", recursive=True)
+    reached = select(bindparam("digest", type_=BYTEWISE).label("digest")).cte("reached", recursive=True)
     # UNION, not UNION ALL: each manifest is visited once, whatever the number of paths (or a cycle)
     return reached.union(select(there).join(reached, here == reached.c.digest))
 
@@ -91,32 +86,37 @@ def _ends(direction: Direction) -> tuple[InstrumentedAttribute[str], Instrumente
     return (EdgeRow.child, EdgeRow.parent) if direction == "up" else (EdgeRow.parent, EdgeRow.child)
 
 
+_WALKS: Final = {
+    direction: Prepared(select(_reached(direction).c.digest).limit(bindparam("most")))
+    for direction in get_args(Direction)
+}
+_KINDS: Final = Chosen(select(ManifestRow.digest, ManifestRow.kind), ManifestRow.digest)
+"""Asked for by key after the walk, for no planner can tell how many it reaches."""
+_EDGES: Final = {
+    direction: Chosen(select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position), _ends(direction)[0])
+    for direction in get_args(Direction)
+}
+
+
+def _walked(reader: Reader, digest: Digest, direction: Direction, limit: int) -> list[Digest]:
+    """The manifest and everything reached from it, at most `limit`."""
+    return [row[0] for row in _WALKS[direction].all(reader.connection, digest=digest, most=limit)]
+
+
 def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -> Lineage:
-    reached = reader.all(select(_reached(digest, direction).c.digest).limit(limit + 1))
-    kinds = _kinds(reader, reached)
+    kinds = {row[0]: row[1] for row in _KINDS.rows(reader.connection, _walked(reader, digest, direction, limit + 1))}
     found(kinds.get(digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", "List what is registered with `registry ls`.")
-    truncated = len(kinds) > limit
-    edges = _edges(reader, direction, frozenset(kinds))
-    steps = [(edge.child, edge.parent) if direction == "up" else (edge.parent, edge.child) for edge in edges]
-    depths = _depths(digest, steps)
+    between = _EDGES[direction].rows(reader.connection, kinds)
+    rows = sorted((row for row in between if row[0] in kinds and row[1] in kinds), key=itemgetter(0, 2, 3, 1))
+    depths = _depths(digest, [(row[0], row[1]) if direction == "up" else (row[1], row[0]) for row in rows])
     order = sorted(depths, key=lambda item: (depths[item], item))
     return Lineage(
         root=digest,
         direction=direction,
-        nodes=tuple(Node(item, kinds[item], depths[item]) for item in order),
-        edges=tuple(sorted(edges, key=lambda edge: (edge.child, edge.role, edge.position, edge.parent))),
-        truncated=truncated,
+        nodes=tuple([Node(item, kinds[item], depths[item]) for item in order]),
+        edges=tuple([Edge(*row) for row in rows]),
+        truncated=len(kinds) > limit,
     )
-
-
-def _edges(reader: Reader, direction: Direction, reached: frozenset[Digest]) -> list[Edge]:
-    """The edges between reached manifests."""
-    here, _ = _ends(direction)
-    columns = select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position)
-    between = (
-        row for batch in batches(reached) for row in reader.connection.execute(columns.where(here.in_(batch))).all()
-    )
-    return [Edge(*row) for row in between if row[0] in reached and row[1] in reached]
 
 
 def _depths(root: Digest, steps: Iterable[tuple[Digest, Digest]]) -> dict[Digest, int]:

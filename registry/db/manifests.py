@@ -31,6 +31,12 @@ M = TypeVar("M", bound=Manifest)
 _ROW: Final = select(ManifestRow).where(ManifestRow.digest == bindparam("digest"))
 _ABSENT: Final = dict.fromkeys(("base", "family", "method", "outcome"))
 _CONTENT: Final = Prepared(select(ManifestRow.kind, ManifestRow.data).where(ManifestRow.digest == bindparam("digest")))
+_BETWEEN: Final = Prepared(
+    select(ManifestRow.digest, ManifestRow.kind)
+    .where(ManifestRow.digest >= bindparam("first"), ManifestRow.digest < bindparam("end"))
+    .order_by(ManifestRow.digest)
+    .limit(bindparam("most"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +120,11 @@ def load(reader: Reader, digest: Digest, model: type[M]) -> M:
     return manifest
 
 
-def candidates(reader: Reader, prefix: str, limit: int = 20) -> tuple[ManifestRow, ...]:
-    """Manifests whose digest begins with `prefix` (`blake3:` and some digits), by digest."""
+def candidates(reader: Reader, prefix: str, limit: int = 20) -> tuple[tuple[Digest, str], ...]:
+    """Digest and kind of manifests whose digest begins with `prefix` (`blake3:` and some digits), by digest."""
     # "g" sorts right after the hexadecimal digits
-    inside = ManifestRow.digest >= prefix, ManifestRow.digest < prefix + "g"
-    return reader.all(select(ManifestRow).where(*inside).order_by(ManifestRow.digest).limit(limit))
+    rows = _BETWEEN.all(reader.connection, first=prefix, end=prefix + "g", most=limit)
+    return tuple((row[0], row[1]) for row in rows)
 
 
 def page(reader: Reader, chosen: ManifestFilter, after: str | None = None, limit: int = 50) -> Page[ManifestRow]:

@@ -10,10 +10,10 @@ from sqlalchemy import bindparam, exists, select
 
 from registry.db import paging, purges
 from registry.db.paging import Page
-from registry.db.prepared import Prepared
+from registry.db.prepared import Chosen, Prepared
 from registry.db.problems import found, purged
 from registry.db.rows import NameRow, NameVersionRow, PurgeEventRow
-from registry.db.session import Change, Reader, batches
+from registry.db.session import Change, Reader
 from registry.errors import ConflictError, Problem
 from schemas.digests import Digest
 
@@ -24,6 +24,9 @@ _NEWEST: Final = (
     .where(NameVersionRow.name == bindparam("name"), ~_PURGED)
     .order_by(NameVersionRow.version.desc())
     .limit(1)
+)
+_VERSIONS: Final = Chosen(
+    select(NameVersionRow.digest, NameVersionRow.name, NameVersionRow.version), NameVersionRow.digest
 )
 
 
@@ -93,12 +96,9 @@ def of(reader: Reader, digest: Digest) -> tuple[NameVersionRow, ...]:
 
 def of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[tuple[str, int], ...]]:
     """Every name and version of many manifests, by name; one without a name is absent."""
-    columns = select(NameVersionRow.digest, NameVersionRow.name, NameVersionRow.version)
     found: dict[Digest, list[tuple[str, int]]] = {}
-    for batch in batches(dict.fromkeys(digests)):
-        rows = reader.connection.execute(columns.where(NameVersionRow.digest.in_(batch))).all()
-        for digest, name, version in rows:
-            found.setdefault(digest, []).append((name, version))
+    for digest, name, version in _VERSIONS.rows(reader.connection, digests):
+        found.setdefault(digest, []).append((name, version))
     return {digest: tuple(sorted(mine)) for digest, mine in found.items()}
 
 

@@ -6,7 +6,7 @@ than running it. Values go to the driver as they are: text, integers, bytes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
@@ -18,6 +18,8 @@ from sqlalchemy import (
     Connection,
     Dialect,
     LargeBinary,
+    Select,
+    SQLColumnExpression,
     Table,
     Text,
     bindparam,
@@ -35,6 +37,7 @@ Cells = Sequence[Any]
 Cell = str | int | bytes | None
 Values = Mapping[str, Cell]
 """The cells of a row by column."""
+_SIZES: Final = (1, 16, 64, 256, 400)
 _STYLES: Final[dict[str, Literal["qmark", "format"]]] = {"sqlite": "qmark", "postgresql": "format"}
 
 
@@ -75,6 +78,24 @@ class Prepared:
             made = cast(SQLCompiler, self._statement.compile(dialect=positional, compile_kwargs=options))
             self._texts[dialect.name] = str(made), tuple(made.positiontup or ()), dict(made.params)
         return self._texts[dialect.name]
+
+
+class Chosen:
+    """Rows of a statement whose `column` is one of many keys.
+
+    The last key is repeated until their number is one of a few, so that few statements are ever compiled.
+    """
+
+    def __init__(self, statement: Select[*tuple[Any, ...]], column: SQLColumnExpression[Any]) -> None:
+        self._prepared = {size: Prepared(statement.where(column.in_([""] * size))) for size in _SIZES}
+
+    def rows(self, connection: Connection, keys: Iterable[str]) -> Iterator[Cells]:
+        """The rows, in any order."""
+        rest = list(dict.fromkeys(keys))
+        while rest:
+            size = next((size for size in _SIZES if size >= len(rest)), _SIZES[-1])
+            batch, rest = rest[:size], rest[size:]
+            yield from self._prepared[size].in_order(connection, batch + batch[-1:] * (size - len(batch)))
 
 
 class Insertion:

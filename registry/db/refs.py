@@ -46,10 +46,10 @@ def _named(reader: Reader, ref: NameRef) -> Digest:
 def _by_digest(reader: Reader, prefix: str) -> Digest:
     rows = manifests.candidates(reader, prefix)
     if len(rows) > 1:
-        listed = ", ".join(f"{row.digest} ({row.kind})" for row in rows)
+        listed = ", ".join(f"{digest} ({kind})" for digest, kind in rows)
         raise _usage("REF_AMBIGUOUS", f"one manifest under {prefix}", listed, "Type more digits.")
     hint = "List what is registered with `registry ls`."
-    return found(rows[0] if rows else None, "MANIFEST_UNKNOWN", f"a manifest {prefix}", hint).digest
+    return found(rows[0] if rows else None, "MANIFEST_UNKNOWN", f"a manifest {prefix}", hint)[0]
 
 
 def _usage(code: str, expected: str, observed: str, hint: str) -> UsageProblemError:

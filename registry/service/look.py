@@ -14,7 +14,6 @@ from registry.service.results import (
     Difference,
     FileEntry,
     Lineage,
-    LineageLink,
     LineageNode,
     Listed,
     Page,
@@ -79,19 +78,8 @@ def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: 
         return Lineage(
             root=digest,
             direction=direction,
-            nodes=tuple(
-                LineageNode(
-                    digest=node.digest,
-                    kind=node.kind,
-                    refs=refs.get(node.digest, ()),
-                    depth=node.depth,
-                )
-                for node in found.nodes
-            ),
-            links=tuple(
-                LineageLink(child=edge.child, parent=edge.parent, role=edge.role, position=edge.position)
-                for edge in found.edges
-            ),
+            nodes=tuple([LineageNode(item, kind, refs.get(item, ()), depth) for item, kind, depth in found.nodes]),
+            links=found.edges,
             live=tuple(f"{row.channel}@g{row.number}" for row in serving),
         )
 

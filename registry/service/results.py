@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
+from registry.db.lineage import Edge
 from schemas.canonical import JsonObject
 from schemas.decision import Decision, Outcome
 from schemas.digests import Digest
@@ -119,22 +121,14 @@ class Published(Record):
     live: bool
 
 
-class LineageNode(Record):
-    """One manifest of a lineage."""
+@dataclass(frozen=True, slots=True)
+class LineageNode:
+    """One manifest of a lineage: a plain record, for an answer may have thousands."""
 
     digest: Digest
     kind: str
     refs: tuple[str, ...]
     depth: int
-
-
-class LineageLink(Record):
-    """`child` was made from `parent` in this role."""
-
-    child: Digest
-    parent: Digest
-    role: str
-    position: int
 
 
 class Lineage(Record):
@@ -143,7 +137,7 @@ class Lineage(Record):
     root: Digest
     direction: Literal["up", "down"]
     nodes: tuple[LineageNode, ...]
-    links: tuple[LineageLink, ...]
+    links: tuple[Edge, ...]
     live: tuple[str, ...]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,11 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     start = process_time()
     work()
     return process_time() - start
+
+
+def load() -> str:
+    """How busy the machine is with others and us: runnable processes over the last minute."""
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 def peak_mib(work: Callable[..., object], *arguments: object) -> float:

@@ -69,7 +69,7 @@ def test_a_prefix_finds_what_begins_with_it_and_nothing_else(database: Database)
         for wanted in bases:
             prefix = wanted.digest[:8]
             expected = sorted(item.digest for item in bases if item.digest.startswith(prefix))
-            assert [row.digest for row in manifests.candidates(reader, prefix)] == expected
+            assert [found for found, _ in manifests.candidates(reader, prefix)] == expected
             assert refs.resolve(reader, DigestRef(wanted.digest[:15])) == wanted.digest
 
 
