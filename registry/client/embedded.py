@@ -103,10 +103,6 @@ class EmbeddedRegistry(States, Handing):
         """Register many adapter directories against one base, each under the name of its directory."""
         return bulk.add_adapters(self.context, directories, base, jobs=jobs, progress=progress)
 
-    def inspect(self, directory: Path, base: str | None = None) -> Inspected:
-        """What a directory is, without registering it."""
-        return inspect.inspect(self.context, directory, base)
-
     def ls(self, wanted: ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
         """List manifests, newest first."""
         return look.ls(self.context, wanted, after, limit)
