@@ -57,7 +57,8 @@ def _weight(factor: FactorManifest, read: Read, weight: Array) -> Array:
     shape = tuple(-1 if axis == outputs else 1 for axis in range(weight.ndim))
     axes = tuple(axis for axis in range(weight.ndim) if axis != outputs)
     norm = np.sqrt(np.square(weight + delta).sum(axis=axes, keepdims=True))
-    return magnitude.reshape(shape) / norm * (weight + delta)
+    scaled: Array = magnitude.reshape(shape) / norm * (weight + delta)
+    return scaled
 
 
 def _product(factor: FactorManifest, read: Read, shape: tuple[int, ...]) -> Array:
@@ -67,10 +68,13 @@ def _product(factor: FactorManifest, read: Read, shape: tuple[int, ...]) -> Arra
     if "diag" in factor.extra:
         b = b * read(factor.extra["diag"]).astype(np.float64)
     if a.ndim == 4:
-        return np.einsum("or,rikl->oikl", b[:, :, 0, 0], a)
+        kernels: Array = np.einsum("or,rikl->oikl", b[:, :, 0, 0], a)
+        return kernels
     if factor.order == "B[o,r,e]A[e,r,i]":
         experts = shape[0]
         outer, inner = a.reshape(experts, -1, a.shape[1]), b.reshape(b.shape[0], -1, experts)
         axes = "eoi" if shape[1:] == (b.shape[0], a.shape[1]) else "eio"
-        return np.einsum(f"ore,eri->{axes}", inner, outer)
-    return (b @ a).T if factor.order == "(B@A)^T" else b @ a
+        experts_delta: Array = np.einsum(f"ore,eri->{axes}", inner, outer)
+        return experts_delta
+    product: Array = b @ a
+    return product.T if factor.order == "(B@A)^T" else product
