@@ -2,7 +2,8 @@
 
 Every file of the base is copied, and the changed weights are overwritten where they lie in the copy, so shards, index
 and tokenizer keep their layout. `release.json` says what was made of what, the new identity of the weights, and what
-rounding took. A rollback serves the base or another release; nothing is ever subtracted.
+rounding took. Heads the base has no place for lie byte for byte in `heads.safetensors`. A rollback serves the base or
+another release; nothing is ever subtracted.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from registry.db import files, tensors
 from registry.errors import Problem, UnavailableError
 from registry.formats.base.modules import Layer, layers
 from registry.formats.safetensors_file import TensorEntry, read_header
+from registry.formats.safetensors_write import write_safetensors
 from registry.service import resolve
 from registry.service.base_bytes import file_of
 from registry.service.composer import Extent, ReleasedWeight, ReleaseOrder, WeightOrder
 from registry.service.context import Context
 from schemas.adapter import AdapterManifest, FactorManifest
-from schemas.base import BaseManifest, WeightRef, weights_digest
+from schemas.base import BaseManifest, TensorRef, WeightRef, weights_digest
 from schemas.canonical import JsonObject
 from schemas.catalogue.methods import family
 from schemas.digests import Digest
@@ -32,6 +34,7 @@ from schemas.errors import refuse
 
 OPERATOR: Final = "dense_release/1"
 MANIFEST: Final = "release.json"
+HEADS: Final = "heads.safetensors"
 FORMS: Final = frozenset({"additive", "triplets", "normalized"})
 """Forms whose update is a matrix to add, or DoRA's rows; others need an input, a gate or another base."""
 ROLES: Final = frozenset({"E", "magnitude"})
@@ -48,6 +51,7 @@ class DenseRelease:
     base: BaseManifest
     files: Mapping[str, Path]
     weights: tuple[tuple[str, WeightOrder], ...]
+    heads: Mapping[str, TensorRef]
     extents: Mapping[Digest, Extent]
 
     def write(self, folder: Path) -> tuple[Path, ...]:
@@ -59,7 +63,17 @@ class DenseRelease:
         released = self.context.composer.release(ReleaseOrder(here, self.extents))
         document = json.dumps(self._document(released), indent=2, sort_keys=True)
         (folder / MANIFEST).write_text(document + "\n", encoding="utf-8")
-        return (*(folder / path for path in self.files), folder / MANIFEST)
+        written = [*self.files, MANIFEST]
+        if self.heads:
+            write_safetensors(folder / HEADS, self.heads, self._read)
+            written.append(HEADS)
+        return tuple(folder / path for path in written)
+
+    def _read(self, ref: TensorRef) -> bytes:
+        extent = self.extents[ref.tensor]
+        with extent.path.open("rb") as stream:
+            stream.seek(extent.offset)
+            return stream.read(extent.length)
 
     def _document(self, released: tuple[ReleasedWeight, ...]) -> JsonObject:
         assert not isinstance(self.base.weights, str), "the weights were read"
@@ -75,6 +89,7 @@ class DenseRelease:
             "base_weights_digest": self.base.weights_digest,
             "weights_digest": weights_digest({**self.base.weights, **changed}),
             "weights": {item.name: item.tensor.document() for item in released},
+            "heads": {name: ref.document() for name, ref in self.heads.items()},
             "measurement": {
                 "weights": {item.name: _figures([item]) for item in released},
                 "total": _figures(list(released)),
@@ -93,10 +108,11 @@ def dense_release(context: Context, adapter: AdapterManifest, base: BaseManifest
     origins = _base_files(context, base)
     entries = {entry.name: entry for path, origin in origins.items() for entry in _entries(path, origin)}
     orders = _orders(adapter, base, entries)
+    heads = {head.name: head.value for head in adapter.full_replacements if head.name not in entries}
     with context.database.reading() as reader:
         wanted = (ref for ref in resolve.tensors_of(adapter) if 0 not in ref.shape)
         extents = resolve.extents(context, reader, wanted)
-    return DenseRelease(context, adapter, base, origins, orders, extents)
+    return DenseRelease(context, adapter, base, origins, orders, heads, extents)
 
 
 def _adapter_problems(adapter: AdapterManifest) -> Iterator[Problem]:
@@ -171,13 +187,13 @@ def _orders(
             problems.append(_no(("factors", factor.module), "one weight of its own in the base", "none", hint))
         elif factor.rank:
             changes.setdefault(name, []).append(factor)
-    for head in adapter.full_replacements:
-        entry = entries.get(head.name)
-        if entry is None or entry.shape != head.value.shape or head.name in changes:
-            hint = "Hand the head out beside the adapter: the base has no place for it."
-            problems.append(_no(("full_replacements", head.name), "a weight of the base", str(head.value.shape), hint))
+    whole = {head.name: head.value for head in adapter.full_replacements if head.name in entries}
+    for name, value in whole.items():
+        if entries[name].shape != value.shape or name in changes:
+            expected = f"a tensor of shape {list(entries[name].shape)}, without factors beside it"
+            hint = "Resize the base first, and train one or the other."
+            problems.append(_no(("full_replacements", name), expected, str(list(value.shape)), hint))
     refuse(problems)
-    whole = {head.name: head.value for head in adapter.full_replacements}
     orders = []
     for name in sorted({*changes, *whole}):
         entry = entries[name]

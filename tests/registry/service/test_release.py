@@ -107,8 +107,19 @@ def test_a_replaced_weight_of_the_base_is_carried(registry: Context, tmp_path: P
     np.testing.assert_array_equal(load_file(tmp_path / "out" / "model.safetensors")[name], head)
 
 
+def test_a_head_the_base_has_no_place_for_lies_beside_it_byte_for_byte(registry: Context, tmp_path: Path) -> None:
+    head = np.arange(16, dtype=np.float16).reshape(2, 8)
+    stored.put(registry, "tiny", "one", {QUERY: random_factor(1)}, {"classifier.weight": head})
+    made = export.export(registry, "one", tmp_path / "out", DENSE)
+    found = load_file(tmp_path / "out" / "heads.safetensors")
+    assert (found.keys(), found["classifier.weight"].dtype) == ({"classifier.weight"}, np.float16)
+    np.testing.assert_array_equal(found["classifier.weight"], head)
+    assert "heads.safetensors" in {entry.path for entry in made.files}
+    assert manifest(tmp_path / "out")["heads"] == {"classifier.weight": stored.ref(head).document()}
+
+
 REFUSED: dict[str, tuple[dict[str, Factor], dict[str, Any], dict[str, Any], str]] = {
-    "a head outside": ({QUERY: random_factor(1)}, {"classifier.weight": np.ones((2, 8), np.float32)}, {}, "/full"),
+    "a resized table": ({QUERY: random_factor(1)}, {f"{TABLE}.weight": np.ones((40, 8), np.float32)}, {}, "/full"),
     "native factors": (
         {QUERY: random_factor(1)}, {}, {"family": "pissa", "initializer": "pissa", "payload": "native"}, "/family",
     ),
