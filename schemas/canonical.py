@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import partial
 from math import isfinite
 from types import NoneType
 from typing import Final, Never
@@ -22,6 +23,8 @@ JsonObject = dict[str, JsonValue]
 
 SAFE_INTEGER: Final = 2**53 - 1
 LONGEST_INTEGER: Final = 22
+LONGEST_DOUBLE: Final = 300
+"""Characters of an integer that is surely below the largest double."""
 """Digits and sign of the largest number written without an exponent, 1e21 exclusive."""
 
 _ENCODE: Final = json.JSONEncoder(
@@ -83,8 +86,11 @@ def _not_canonical(error: Exception) -> RefusedError:
     return RefusedError(_problem("a document that RFC 8785 can write", str(error)))
 
 
-def parse_json(data: bytes) -> JsonValue:
+def parse_json(data: bytes, *, whole_doubles: bool = False) -> JsonValue:
     """Parse JSON from outside, refusing what silently changes meaning.
+
+    Args:
+        whole_doubles: take a long integer that is exactly a double, as Python writes 1e30, for that double.
 
     Raises:
         RefusedError: `JSON_INVALID` (syntax, UTF-8), `JSON_DUPLICATE_KEY`, `JSON_NOT_FINITE`, or `JSON_INTEGER` for one
@@ -97,7 +103,7 @@ def parse_json(data: bytes) -> JsonValue:
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=_finite,
-            parse_int=_one_number if _LONG_INTEGER.search(text) else None,
+            parse_int=partial(_one_number, whole_doubles) if _LONG_INTEGER.search(text) else None,
         )
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RefusedError(_problem("valid JSON in UTF-8", str(error), code="JSON_INVALID")) from error
@@ -127,8 +133,10 @@ def _finite(text: str) -> float:
     return number if isfinite(number) else _no_constant(text)
 
 
-def _one_number(text: str) -> int | float:
+def _one_number(whole_doubles: bool, text: str) -> int | float:
     # RFC 8785 writes every double below 1e21 as its shortest digits and zeros: a long integer is that or means nothing.
+    if whole_doubles and LONGEST_INTEGER < len(text) < LONGEST_DOUBLE and int(float(text)) == int(text):
+        return float(text)
     if len(text) <= LONGEST_INTEGER:
         number = int(text)
         if abs(number) <= SAFE_INTEGER:

@@ -114,8 +114,11 @@ def open_file(path: Path) -> Directory:
 
 
 def json_object(data: bytes) -> JsonObject:
-    """Parse bytes that must be one JSON object (`JSON_NOT_OBJECT` otherwise)."""
-    document = parse_json(data)
+    """Parse bytes that must be one JSON object (`JSON_NOT_OBJECT` otherwise).
+
+    Tokenizers say that they know no longest text by 1e30, which Python writes as an integer of 31 digits.
+    """
+    document = parse_json(data, whole_doubles=True)
     if not isinstance(document, dict):
         raise RefusedError(
             problem("JSON_NOT_OBJECT", (), "a JSON object", type(document).__name__, "Restore the original file.")

@@ -236,3 +236,15 @@ def test_a_tokenizer_without_vocabulary_is_refused(tmp_path: Path) -> None:
     directory = write_base(tmp_path)
     (directory / "tokenizer.json").write_text("{}")
     assert set(refused(directory).values()) == {"TOKENIZER_INVALID"}
+
+
+def test_a_longest_text_of_1e30_as_python_writes_it_is_read(tmp_path: Path) -> None:
+    tokenizer: dict[str, Any] = {"model": {"type": "WordLevel", "vocab": {"a": 0}}}
+    unlimited = int(1e30)
+    assert tokenizer_digest(tmp_path / "a", tokenizer, {"model_max_length": unlimited}) == tokenizer_digest(
+        tmp_path / "b", tokenizer, {}
+    )
+    write_base(tmp_path / "c")
+    (tmp_path / "c" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "c" / "tokenizer_config.json").write_text(f'{{"model_max_length": {unlimited + 1}}}')
+    assert set(refused(tmp_path / "c").values()) == {"JSON_INTEGER"}
