@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from registry.client import EmbeddedRegistry
 from registry.service.results import Admitted
 from schemas.canonical import JsonObject, JsonValue
-from schemas.decision import COMPONENTS, COORDINATES, Finding
-from schemas.digests import PREFIX
+from schemas.decision import COMPONENTS, COORDINATES, Finding, Severity
+from schemas.digests import PREFIX, Digest
 from schemas.names import short
-from validators import problem_of
+from validators import explain, problem_of
 
 _STYLE = {"admitted": "green", "conditional": "yellow", "refused": "red"}
 _LEDGER_COLUMNS = (
@@ -28,28 +33,51 @@ _LEDGER_COLUMNS = (
     "retained",
 )
 _MOST_ROWS = 24
+_MOST_PLACES = 3
+_SEVERITIES: Final[tuple[Severity, ...]] = ("refuse", "condition", "note")
 
 
-def decision_table(answer: Admitted) -> Group:
-    """Outcome, vector, predicates and findings."""
+def decision_table(answer: Admitted, names: Mapping[Digest, str] = MappingProxyType({})) -> Group:
+    """Outcome, vector, predicates, and what is to be done: the findings code by code, the gravest first.
+
+    `names` are those of members and bases; a digest without one is shown shortened.
+    """
     decision = answer.decision
-    vector = Table("coordinate", "status", "reason", box=None, pad_edge=False, header_style="bold")
+    vector = Table("coordinate", "status", "evidence", "reason", box=None, pad_edge=False, header_style="bold")
     for coordinate in COORDINATES:
         status = getattr(decision.vector, coordinate)
-        vector.add_row(coordinate, status.status, status.reason)
+        vector.add_row(coordinate, status.status, status.evidence, status.reason)
     predicates = "  ".join(f"P_{name} {getattr(decision.predicates, name)}" for name in COMPONENTS)
     outcome = Text.assemble(("outcome  ", "bold"), (decision.outcome, _STYLE[decision.outcome]))
-    return Group(outcome, vector, Text(predicates), *(_finding(finding) for finding in decision.findings))
+    return Group(outcome, vector, Text(predicates), *_by_code(decision.findings, names))
 
 
-def _finding(finding: Finding) -> Text:
-    problem = problem_of(finding)
-    where = f" at {problem.pointer}" if problem.path else ""
-    subject = f" of {short(finding.subject)}" if finding.subject.startswith(PREFIX) else ""
-    return Text(
-        f"{finding.severity}: {problem.code}{where}{subject}: expected {problem.expected}, found {problem.observed}"
-        f"\n    repair: {problem.hint}"
-    )
+def names_of(registry: EmbeddedRegistry, answer: Admitted) -> dict[Digest, str]:
+    """A `NAME@VERSION` for each digest that findings are about, where it has one."""
+    digests = {item.subject for item in answer.decision.findings if item.subject.startswith(PREFIX)}
+    refs = {digest: registry.show(digest).refs for digest in digests}
+    return {digest: found[-1] for digest, found in refs.items() if found}
+
+
+def _by_code(findings: Sequence[Finding], names: Mapping[Digest, str]) -> Iterator[Text]:
+    """Each code once with its places and its repair: a model has hundreds of places and one thing to do about them."""
+    grouped: dict[str, list[Finding]] = {}
+    for finding in sorted(findings, key=lambda item: _SEVERITIES.index(item.severity)):
+        grouped.setdefault(finding.code, []).append(finding)
+    for code, found in grouped.items():
+        record = explain(code)
+        yield Text(f"{record.severity} {code}: {record.invariant}")
+        yield from (Text(f"  {_place(item, names)}") for item in found[:_MOST_PLACES])
+        if len(found) > _MOST_PLACES:
+            yield Text(f"  … {len(found) - _MOST_PLACES} more: -o json")
+        yield Text(f"  repair ({record.owner}): {record.recovery}")
+
+
+def _place(finding: Finding, names: Mapping[Digest, str]) -> str:
+    where = problem_of(finding).pointer
+    named = finding.subject.startswith(PREFIX)
+    subject = names.get(finding.subject, short(finding.subject)) if named else finding.subject
+    return f"{subject} at {where}: expected {finding.expected}, found {finding.observed}"
 
 
 def ledger_table(measurement: JsonObject) -> Table:

@@ -25,7 +25,7 @@ RECORDS: Final = (
         "BASE_QUANTIZER_DIFFERS", "B", "runtime", "rejected", "spec",
         "Members and target share the representation of the frozen weights.",
         "Factors trained on a packed base also correct its rounding, which another packing does not have.",
-        "Compose members of one representation, or register a recorded rebase of the member.",
+        "Compose members of one representation, or record a `registry convert REF --to rebase --base BASE`.",
         "nf4_scale_hierarchy_changed",
     ),
     CodeRecord(
@@ -60,7 +60,7 @@ RECORDS: Final = (
         "INITIALIZER_MUTATES_BASE", "B", "algebra", "rejected", "adapter",
         "A factor is added to the base it was initialized against.",
         "The initializer moved a part of the base into the factors; added to the original base it counts twice.",
-        "Convert the adapter to portable factors on the original base and compose the result.",
+        "Compose what `registry convert REF --to portable --initial SNAPSHOT` makes of it on the original base.",
         "pissa_residual_base_swapped",
     ),
     CodeRecord(
@@ -116,7 +116,7 @@ RECORDS: Final = (
         "PAYLOAD_NOT_PORTABLE", "F", "artifact", "rejected", "adapter",
         "Members mean the same update on the registered base without further state.",
         "Native or resume factors need their own base or allocator and are another update without it.",
-        "Convert the adapter to its portable form.",
+        "Compose its portable form: `registry convert REF --to portable`, or `--to compact` for triplets.",
         "pissa_initial_snapshot_missing",
     ),
     CodeRecord(
@@ -179,7 +179,7 @@ RECORDS: Final = (
         "FACTOR_METHOD_GAUGE", "C", "algebra", "pass", "spec",
         "A factor operation is never called a sum of deltas.",
         "Cross terms appear, and the result depends on how each member splits its delta into factors.",
-        "Compare it with cat or delta_svd; balance the members to fix the gauge.",
+        "Compare it with cat or delta_svd; `registry convert REF --to balanced` fixes a member's gauge.",
         "factor_operation_undeclared",
     ),
     CodeRecord(

@@ -25,7 +25,7 @@ RECORDS: Final = (
         "ADALORA_NOT_COMPACT", "M", "algebra", "rejected", "adapter",
         "A member's factors are pairs, not triplets with values and masks of their own.",
         "Without its values the sum takes every masked triplet at full strength.",
-        "Convert the member by the rule compact and compose the result.",
+        "Compose what `registry convert REF --to compact` makes of the member.",
         "triplets_summed_as_pairs",
     ),
     CodeRecord(
@@ -95,7 +95,7 @@ RECORDS: Final = (
         "NATIVE_LABELLED_PORTABLE", "F", "artifact", "rejected", "adapter",
         "Factors that need a changed base are labelled native.",
         "On the original base the part moved into the factors counts twice.",
-        "Register the directory as its initializer left it, or convert it by the rule portable with its snapshot.",
+        "Register it as native, then take `registry convert REF --to portable --initial SNAPSHOT`.",
         "pissa_residual_base_swapped",
     ),
     CodeRecord(
@@ -172,14 +172,14 @@ RECORDS: Final = (
         "RANK_ZERO_MODULE", "F", "algebra", "rejected", "adapter",
         "Every composed module has a part of the member's budget.",
         "There is no pair to add; the module stands in the adapter and does nothing.",
-        "Convert the member by the rule compact, which leaves such modules out.",
+        "Compose what `registry convert REF --to compact` makes of the member; it leaves such modules out.",
         "triplets_summed_as_pairs",
     ),
     CodeRecord(
         "ORDER_NOT_COMPOSED", "F", "algebra", "missing_derivation", "registry",
         "A composition knows how b and a become the delta of each factor.",
-        "Read as a plain product the update would act transposed, on one expert or on one place of a kernel.",
-        "Leave the member out; factors of Linear modules are composed.",
+        "Read as a plain product the update would act on one expert.",
+        "Leave the member out; layers are composed, parameters with stacked experts are not.",
         "factor_order_swapped",
     ),
     CodeRecord(

@@ -44,10 +44,28 @@ def test_an_unknown_code_is_not_found() -> None:
 
 def test_a_refusal_names_each_code_once_and_says_its_findings_once(home: Path) -> None:
     told = run("admit", spec(home, "members: [{ref: one, weight: 1}, {ref: one, weight: 2}]"), code=3)
-    assert told.stdout.count("repair: Write space: delta or space: factor.") == 1
-    assert "refuse: MEMBER_TWICE at /members of blake3:" in told.stdout
+    assert told.stdout.count("repair (spec): Write space: delta or space: factor.") == 1
+    assert "refuse MEMBER_TWICE: A member appears once with its whole coefficient." in told.stdout
+    assert "  one@1 at /members: expected once, with weight 3.0, found 2 times" in told.stdout
     assert told.stderr.splitlines()[0] == "refused: MEMBER_TWICE, SPACE_UNDECLARED"
     assert "  admission: blake3:" in told.stderr
+
+
+def test_a_code_with_many_places_is_said_once_with_the_first_of_them_and_before_every_note(home: Path) -> None:
+    run("add", "adapter", str(tiny.write_adapter(home / "wide", 3, rank=4)), "--base", "tiny", "--name", "wide")
+    text = "members: [{ref: one, weight: 1}, {ref: wide, weight: 0}]"
+    path = Path(spec(home, f"space: factor\n{text}"))
+    path.write_text(path.read_text(encoding="utf-8").replace("method: cat", "method: factor_linear"), encoding="utf-8")
+    lines = run("admit", str(path), code=3).stdout.splitlines()
+    said = [line for line in lines if line.split()[0] in ("refuse", "note")]
+    assert [line.split(":")[0] for line in said] == [
+        "refuse RANKS_UNEQUAL",
+        "note FACTOR_METHOD_GAUGE",
+        "note WEIGHT_ZERO",
+    ]
+    assert sum("expected one rank, found 2, 4" in line for line in lines) == 3
+    assert "  … 1 more: -o json" in lines
+    assert "  wide@1 at /members/weight: expected not 0, found 0" in lines
 
 
 def test_what_waits_for_an_acknowledgement_says_what_to_write(home: Path) -> None:
