@@ -26,7 +26,7 @@ from tests.registry.formats.fuzz.seeds import Files, seeds
 from tests.registry.formats.producers.bases import CONFIGS, base_weights, write_base
 from tests.registry.formats.producers.described import Described, close
 
-SECONDS: Final = 10
+SECONDS: Final = 20
 NOTHING: Final = (
     arrays.RejectError, ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, re.error,
     RecursionError,
@@ -46,8 +46,9 @@ def run(first: int, count: int, folder: Path) -> Counter[str]:
         random = Random(case)
         name = random.choice(names)
         model_type, files = seeds()[name]
+        damaged = mutated(files, random)
         with _named(f"case {case} of {name}"), _alarm():
-            outcomes[outcome(mutated(files, random), model_type, folder)] += 1
+            outcomes[outcome(damaged, model_type, folder)] += 1
     return outcomes
 
 

@@ -27,6 +27,8 @@ FILE_NAMES: Final = (
     "adapter_model.safetensors.index.json", "tokenizer.json", "token_rows.safetensors", "a.gguf",
     "0000001_adapters.safetensors",
 )  # fmt: skip
+LARGEST: Final = 8000
+"""No config of the seeds is larger; what is, was made so before, and is slow to read."""
 DTYPES: Final = ("F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F4", "X", "")
 
 
@@ -162,7 +164,7 @@ _HEADER_EDITS: Final = (_rename, _rename, _rename, _shape, _dtype, _offsets, _sw
 
 def _config(files: Files, random: Random) -> Files:
     name = _pick(files, random, ".json", ".yaml")
-    if name is None:
+    if name is None or len(files[name]) > LARGEST:
         return files
     try:
         document = json.loads(files[name]) if name.endswith(".json") else yaml.safe_load(files[name])

@@ -70,13 +70,14 @@ def _read(files: dict[str, bytes], model: dict[str, Any]) -> Deltas:
         if any(name.startswith("text_encoder.") for name in arrays):
             return _diffusers(files, arrays)
         return _kohya(arrays, model)
-    if config.get("lora_nums") is not None:
+    forked = "adapter_model.safetensors" in files
+    if forked and config.get("lora_nums") is not None:
         return _routed(config, _only(files))
-    if "r_sum" in config or "save_loranew" in config:
+    if forked and ("r_sum" in config or "save_loranew" in config):
         return _olora(config, _only(files))
     if "lora_parameters" in config and "peft_type" not in config:
         return _mlx(config, tensors(files["adapters.safetensors"]))
-    arrays = _shards(files) if any("index" in name for name in files) else _only(files)
+    arrays = _only(files) if forked else _shards(files)
     if set(config) <= {"r", "lora_alpha", "target_modules", "peft_type", "base_model_name_or_path"} and any(
         ".lora_a." in name for name in arrays
     ):
