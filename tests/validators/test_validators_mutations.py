@@ -94,7 +94,7 @@ def test_a_changed_adapter_of_every_family_is_refused_or_another_one(key: str) -
     allowed |= {("factors", 0, "extra", role, "shape", 1) for role in FAMILIES[key].roles}
     allowed |= {("factors", 0, "expert")} if FAMILIES[key].form == "routed" else set()
     if FAMILIES[key].form in ("pooled_input", "block_diagonal"):
-        allowed |= {("factors", 0, "a", "shape", 1), ("factors", 0, "b", "shape", 0)}
+        allowed |= {("factors", 0, "a", "shape", 1), ("factors", 0, "b", "shape", 0), ("factors", 0, "order")}
     assert free - allowed == set()
 
 
