@@ -19,7 +19,7 @@ MOST: Final = 12
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--base", metavar="REF_OR_DIR", help="Hold an adapter against this base: a directory, or registered.")
+@click.option("--base", metavar="REF|DIR", help="Hold an adapter against this base: a directory, or registered.")
 @output_option
 @pass_state
 def inspect(state: State, directory: Path, base: str | None) -> None:

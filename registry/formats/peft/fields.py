@@ -65,24 +65,24 @@ def _rules() -> dict[str, FieldRule]:
 FIELDS: Final[Mapping[str, FieldRule]] = MappingProxyType(_rules())
 
 METHODS: Final[Mapping[str, str]] = MappingProxyType({
-    "ADAMSS": "AdaMSS", "ADAPTION_PROMPT": "Llama-Adapter prompts", "BEFT": "bias tuning",
-    "BOFT": "butterfly rotations", "C3A": "circular convolutions", "CARTRIDGE": "trained key-value prefixes",
-    "CPT": "context-aware prompts", "DEFT": "DEFT projections", "DELORA": "DeLoRA (normalised rank-one terms)",
-    "FOURIERFT": "Fourier coefficients", "FROD": "FRoD", "GLORA": "GLoRA (generalised LoRA)",
-    "GRALORA": "GraLoRA (block-wise pairs)", "HIRA": "HiRA (Hadamard product with the base weight)",
-    "HRA": "Householder reflections", "IA3": "IA3 vectors", "LILY": "LILY (shared pairs)",
-    "LN_TUNING": "trained layer norms", "LOHA": "LoHa (Hadamard products of pairs)",
-    "LOKR": "LoKr (Kronecker products)", "MISS": "MiSS (shard sharing)",
-    "MULTITASK_PROMPT_TUNING": "multitask prompts", "OFT": "OFT rotations", "OSF": "orthogonal subspaces",
-    "PEANUT": "PEANuT networks", "POLY": "Poly (skill mixtures)", "PREFIX_TUNING": "prefix tuning",
-    "PROMPT_TUNING": "prompt tuning", "PSOFT": "PSOFT rotations", "PVERA": "PVeRA (random pairs)",
-    "P_TUNING": "p-tuning", "RANDLORA": "RandLora (random bases)", "ROAD": "RoAd rotations", "SHADOW": "Shadow",
-    "SHIRA": "SHiRA (sparse entries)", "SUPERTUNING": "SuperTuning", "TINYLORA": "TinyLoRA",
-    "TRAINABLE_TOKENS": "trained token rows alone", "UNILORA": "UniLoRA (one shared vector)",
-    "VBLORA": "VB-LoRA (vector bank)", "VERA": "VeRA (shared random pair)", "WAVEFT": "wavelet coefficients",
-    "XLORA": "X-LoRA (gated mixture of adapters)",
+    "adamss": "AdaMSS", "adaption_prompt": "Llama-Adapter prompts", "beft": "bias tuning",
+    "boft": "butterfly rotations", "c3a": "C3A (circular convolutions)", "cartridge": "trained key-value prefixes",
+    "cpt": "context-aware prompts", "deft": "DEFT projections", "delora": "DeLoRA (normalised rank-one terms)",
+    "fourierft": "FourierFT (Fourier coefficients)", "frod": "FRoD", "glora": "GLoRA (generalised LoRA)",
+    "gralora": "GraLoRA (block-wise pairs)", "hira": "HiRA (Hadamard product with the base weight)",
+    "hra": "HRA (Householder reflections)", "ia3": "IA3 vectors", "lily": "LILY (shared pairs)",
+    "ln_tuning": "trained layer norms", "loha": "LoHa (Hadamard products of pairs)",
+    "lokr": "LoKr (Kronecker products)", "miss": "MiSS (shard sharing)",
+    "multitask_prompt_tuning": "multitask prompts", "oft": "OFT rotations", "osf": "orthogonal subspaces",
+    "peanut": "PEANuT networks", "poly": "Poly (skill mixtures)", "prefix_tuning": "prefix tuning",
+    "prompt_tuning": "prompt tuning", "psoft": "PSOFT rotations", "pvera": "PVeRA (random pairs)",
+    "p_tuning": "p-tuning", "randlora": "RandLora (random bases)", "road": "RoAd rotations", "shadow": "Shadow",
+    "shira": "SHiRA (sparse entries)", "supertuning": "SuperTuning", "tinylora": "TinyLoRA",
+    "trainable_tokens": "trained token rows alone", "unilora": "UniLoRA (one shared vector)",
+    "vblora": "VB-LoRA (vector bank)", "vera": "VeRA (shared random pair)", "waveft": "wavelet coefficients",
+    "xlora": "X-LoRA (gated mixture of adapters)",
 })  # fmt: skip
-"""PEFT's other methods by `peft_type`, named in the refusal: none of them is one pair of factors a module."""
+"""PEFT's other methods by `peft_type` in small letters, named in the refusal: none is one pair of factors a module."""
 
 
 def refuse_features(fields: Fields) -> None:
@@ -99,7 +99,7 @@ def refuse_features(fields: Fields) -> None:
 
 def refuse_method(fields: Fields, method: str) -> None:
     """`METHOD_UNSUPPORTED`: another method than LoRA or AdaLoRA, by its name."""
-    what = METHODS.get(method, "a method this version does not know")
+    what = METHODS.get(method.lower(), "a method this version does not know")
     hint = f"An adapter of {what} is no pair of factors: convert it to LoRA where PEFT can (`convert_to_lora`)."
     fields.refuse("METHOD_UNSUPPORTED", "peft_type", "LORA or ADALORA", method, hint)
 
