@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
+from types import MappingProxyType
 from typing import Final
 
+from schemas.catalogue.methods import method
 from schemas.stack import VariantStack
 
 PLAIN: Final = VariantStack()
 """Plain LoRA: the stack that changes nothing."""
 
-SCALE_STATE: Final = ("rank", "alpha", "scale_rule")
-
-_STATE: Final[dict[str, tuple[str, ...]]] = {
-    "nf4": ("packed_payload", "quantizer_type", "block_size", "scale_metadata", "compute_dtype"),
-    "adalora": ("rank_pattern", "rank_number", "rank_schedule"),
-    "patterned": ("rank_pattern", "alpha_pattern"),
-    "pissa": ("residual_base_identity", "initial_adapter_identity", "conversion_rule"),
-    "loftq": ("quantizer_identity", "coupled_base_identity"),
-    "dora": ("magnitude", "normalization_axis", "runtime_variant"),
-    "lora_plus": ("group_classifier", "rate_ratio"),
-    "lora_fa": ("frozen_a", "correction_scale_rule"),
-}
+_SCALE_STATE: Final = ("rank", "alpha", "scale_rule")
+_FAMILIES: Final[Mapping[str, str]] = MappingProxyType({"nf4": "qlora", "alpha_over_sqrt_r": "rslora"})
+"""The catalogue's row of a mechanism that has another name there."""
+_WITHOUT_A_ROW: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"patterned": ("rank_pattern", "alpha_pattern")}
+)
+_LEARNED: Final = frozenset({"importance", "uncertainty"})
+"""What only a resume of the training needs."""
 _INTERACTION: Final[dict[tuple[str, str], str]] = {
     ("nf4", "dora"): "magnitude_of_the_dequantized_base",
     ("alpha_over_sqrt_r", "pissa"): "conversion_scale_convention",
@@ -47,6 +46,14 @@ def pairs(stack: VariantStack) -> tuple[tuple[str, str], ...]:
 
 def artifact_state(stack: VariantStack) -> tuple[str, ...]:
     """The union of the parts' state with the fields only a pair has (V 0x09H)."""
-    own = [field for name in mechanisms(stack) for field in _STATE.get(name, ())]
+    own = [field for name in mechanisms(stack) for field in _added_state(name)]
     shared = [_INTERACTION[pair] for pair in pairs(stack) if pair in _INTERACTION]
-    return tuple(dict.fromkeys((*SCALE_STATE, *own, *shared)))
+    return tuple(dict.fromkeys((*_SCALE_STATE, *own, *shared)))
+
+
+def _added_state(mechanism: str) -> tuple[str, ...]:
+    """What the mechanism's row of the catalogue saves beyond plain LoRA."""
+    plain, row = method("lora"), method(_FAMILIES.get(mechanism, mechanism))
+    if plain is None or row is None:
+        return _WITHOUT_A_ROW.get(mechanism, ())
+    return tuple(field for field in row.state if field not in plain.state and field not in _LEARNED)
