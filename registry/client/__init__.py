@@ -3,9 +3,9 @@
 from registry.client.embedded import EmbeddedRegistry
 from registry.db.manifests import ManifestFilter
 from registry.service import witness
-from registry.service.convert import Wish
 from registry.service.decide import require_proceeding
 from registry.service.export import Form
 from registry.service.sync import Watcher
+from registry.service.wishes import Wish
 
 __all__ = ["EmbeddedRegistry", "Form", "ManifestFilter", "Watcher", "Wish", "require_proceeding", "witness"]

@@ -7,11 +7,11 @@ from threading import Event
 
 from registry.service import convert, export, sync
 from registry.service.context import Context
-from registry.service.convert import Wish
 from registry.service.export import Form
 from registry.service.handed import Conversion, Synced
 from registry.service.results import Exported
 from registry.service.sync import Watcher
+from registry.service.wishes import Wish
 
 
 class Handing:

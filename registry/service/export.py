@@ -14,10 +14,11 @@ from registry.formats import write_peft, write_plain
 from registry.service import resolve
 from registry.service.beside import written_beside
 from registry.service.context import Context
-from registry.service.convert import Wish, convert
+from registry.service.convert import convert
 from registry.service.engines import EngineName, engine_problems
 from registry.service.release import dense_release
 from registry.service.results import Exported, FileEntry
+from registry.service.wishes import Wish
 from registry.storage import hash_file
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest, TensorRef

@@ -11,7 +11,7 @@ from registry.db import Reader, audit, blobs, lineage, manifests, purges, tensor
 from registry.db.rows import ManifestRow
 from registry.db.verify import AuditFault, verify_audit
 from registry.errors import ProblemError
-from registry.service import resolve
+from registry.service import reconvert, resolve
 from registry.service.composer import Stored, placed
 from registry.service.context import Context
 from registry.service.decide import order_of
@@ -19,6 +19,7 @@ from registry.service.results import Fault, Verified
 from schemas.adapter import AdapterManifest
 from schemas.base import TensorRef
 from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, TensorHasher
 from schemas.manifests import read_manifest
 
@@ -39,7 +40,7 @@ def verify(
 
     Manifests are re-hashed and the audit chain replayed; blobs are checked for presence and size, with `deep` re-hashed
     together with every tensor, and referenced base files are compared by size and modification time. `recompute`
-    composes again and compares the output. What was purged has no bytes to check.
+    composes and converts again and compares the outputs. What was purged has no bytes to check.
     """
     with context.database.reading() as reader:
         rows = list(_rows(reader, ref))
@@ -60,6 +61,8 @@ def verify(
         if recompute:
             compositions = [row.digest for row in sound if row.kind == CompositionManifest.KIND]
             faults += [fault for digest in compositions for fault in _recompute(context, reader, digest)]
+            conversions = [row.digest for row in sound if row.kind == ConversionManifest.KIND]
+            faults += [fault for digest in conversions for fault in _reconvert(context, reader, digest)]
         head = audit.head(reader)
         return Verified(
             manifests=len(rows),
@@ -184,6 +187,16 @@ def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fau
         hint = "Compare torch build and inputs with the run record; the stored output is not what this spec gives here."
         observed = f"{composed.output.digest}, deltas {far:.3g} apart"
         yield _fault("RECOMPUTE_DIFFERS", digest, composition.output, observed, hint)
+
+
+def _reconvert(context: Context, reader: Reader, digest: Digest) -> Iterator[Fault]:
+    conversion = manifests.load(reader, digest, ConversionManifest)
+    try:
+        for observed in reconvert.differs(context, reader, conversion, SVD_TOLERANCE):
+            hint = "The stored output is not what this conversion gives here; convert again under another name."
+            yield _fault("RECOMPUTE_DIFFERS", digest, conversion.output, observed, hint)
+    except ProblemError as error:
+        yield from _faults(error, digest)
 
 
 def _audit_fault(item: AuditFault) -> Fault:

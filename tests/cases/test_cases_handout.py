@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from registry.errors import ConditionError, ConflictError, DigestMismatchError, RefusedError
 from registry.service import add, convert, export, publish
 from registry.service.context import Context
-from registry.service.convert import Wish
 from registry.service.engines import EngineName
 from registry.service.export import Form
+from registry.service.wishes import Wish
 from tests.cases.product import ONE_MODULE, QUERY, ROOT, WEIGHTS, ask, close, codes, merge, pair, register, spec
 from tests.support import tiny
 from tests.support.plain_reader import read_plain

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from registry.errors import ConditionError, ConflictError, RefusedError, UsageProblemError
 from registry.service import add, look, publish, say, verify
+from registry.service.composer import Composer, Converted, ConvertOrder
 from registry.service.context import Context
-from registry.service.convert import Wish, convert
+from registry.service.convert import convert
 from registry.service.handed import Conversion
+from registry.service.wishes import Wish
 from schemas.adapter import make_scale
 from tests.support import stored, tiny
 from tests.support.stored import Factor, random_factor
@@ -343,3 +346,44 @@ def test_several_experts_of_one_module_are_no_plain_lora(registry: Context) -> N
     with pytest.raises(RefusedError, match="NOT_PLAIN_LORA") as refused:
         convert(registry, "one", Wish("plain_lora"))
     assert len(refused.value.problems) == 2
+
+
+@pytest.fixture
+def converted(registry: Context, tmp_path: Path) -> Context:
+    """One conversion by each rule."""
+    add.add_base(registry, tiny.write_base(tmp_path / "other", tiny.base_tensors(7)), "other")
+    stored.put(registry, "tiny", "raw", {QUERY: random_factor(1)}, **NATIVE)
+    stored.put(registry, "tiny", "init", {QUERY: random_factor(5)})
+    stored.put(registry, "tiny", "ada", {QUERY: triplet(2, [1.5, 0.0])}, family="adalora")
+    convert(registry, "raw", Wish("portable", initial="init"))
+    convert(registry, "ada", Wish("compact"))
+    for wish in (Wish("cast", store="BF16"), Wish("balanced"), Wish("plain_lora")):
+        convert(registry, "init", wish)
+    convert(registry, "init", Wish("rebase", base="other", acknowledge=frozenset({"BASE_REPLACED"})))
+    return registry
+
+
+def test_converting_again_gives_what_was_recorded(converted: Context) -> None:
+    assert verify.verify(converted, recompute=True).clean
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """A composer that bakes every scale a little larger than it is told."""
+
+    composer: Composer
+
+    def convert(self, order: ConvertOrder, folder: Path) -> Converted:
+        factors = tuple(replace(factor, scale=1.01 * factor.scale) for factor in order.factors)
+        return self.composer.convert(replace(order, factors=factors), folder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.composer, name)
+
+
+def test_another_result_of_a_conversion_is_named_with_its_distance(converted: Context) -> None:
+    skewed = replace(converted, composer=cast(Composer, Skewed(converted.composer)))
+    faults = verify.verify(skewed, recompute=True).faults
+    # A rebase computes nothing.
+    assert [fault.code for fault in faults] == ["RECOMPUTE_DIFFERS"] * 5
+    assert all("deltas 0.0" in fault.observed for fault in faults)

@@ -14,8 +14,9 @@ from transformers import AutoModelForSequenceClassification
 from registry.errors import RefusedError
 from registry.service import add, export, look
 from registry.service.context import Context
-from registry.service.convert import Wish, convert
+from registry.service.convert import convert
 from registry.service.export import Form
+from registry.service.wishes import Wish
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
