@@ -23,14 +23,16 @@ def add_hub_base(
     progress: Callable[[int], None] | None = None,
     jobs: int = 1,
     contracts: Sequence[str] = (),
+    endpoint: str | None = None,
 ) -> Added:
     """Register a base of a hub and store its files; below evidence `structural` no weights are fetched.
 
-    The repository, the revision asked for and the commit it meant become a provenance statement.
+    The repository, the revision asked for and the commit it meant become a provenance statement. `endpoint` is the
+    hub's address, null for the hub client's own setting.
     """
     check_name(name)
     with TemporaryDirectory(prefix="hub-") as folder:
-        commit = fetch(ref, Path(folder), "base", weights=level != "declared")
+        commit = fetch(ref, Path(folder), "base", weights=level != "declared", endpoint=endpoint)
         return add_base(
             context,
             Path(folder),
@@ -44,9 +46,9 @@ def add_hub_base(
         )
 
 
-def add_hub_adapter(context: Context, ref: HubRef, base: str, name: str) -> Added:
+def add_hub_adapter(context: Context, ref: HubRef, base: str, name: str, *, endpoint: str | None = None) -> Added:
     """Register an adapter of a hub against a registered base."""
     check_name(name)
     with TemporaryDirectory(prefix="hub-") as folder:
-        commit = fetch(ref, Path(folder), "adapter")
+        commit = fetch(ref, Path(folder), "adapter", endpoint=endpoint)
         return add_adapter(context, Path(folder), base, name, origin=ref.origin(commit))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from registry.formats.fields import Fields
+from registry.formats.report import located
 from schemas.architectures import Rope
 from schemas.canonical import JsonObject, JsonValue
 
@@ -73,10 +74,13 @@ def _rope(fields: Fields, given: JsonObject, theta: float, defaults: RopeDefault
         kind = _PHI3_NAMES.get(kind, kind)
     if kind not in _TYPES:
         fields.refuse("CONFIG_FIELD_VALUE", "rope_type", f"one of {', '.join(_TYPES)}", kind)
+        kind = "default"
     keys = (key for key in sorted(given) if kind != "default" or key == "partial_rotary_factor")
     found = {key: _parameter(inner, key, given[key]) for key in keys if key not in _NAMED and given[key] is not None}
+    base = inner.number("rope_theta", theta)
     fields.problems += inner.problems
-    return Rope(rope_type=kind, rope_theta=inner.number("rope_theta", theta), parameters=_filled(found, kind, defaults))
+    with located(*fields.path):
+        return Rope(rope_type=kind, rope_theta=base, parameters=_filled(found, kind, defaults))
 
 
 def _filled(found: dict[str, Parameter], kind: str, defaults: RopeDefaults) -> dict[str, Parameter]:

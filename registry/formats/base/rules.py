@@ -155,7 +155,7 @@ def _layer_types(fields: Fields, key: str, values: Values, slides: Callable[[int
         return ()
     if given is None:
         return tuple(SLIDING if slides(layer) else FULL for layer in range(count))
-    found = tuple(item for item in _items(given) if item in {FULL, SLIDING} and isinstance(item, str))
+    found = tuple(item for item in _items(given) if isinstance(item, str) and item in {FULL, SLIDING})
     if not isinstance(given, list) or len(found) != len(given) or len(found) != count:
         fields.refuse("CONFIG_FIELD_VALUE", key, f"{count} times {FULL} or {SLIDING}", given)
     return found
