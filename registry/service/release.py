@@ -25,7 +25,7 @@ from registry.service import resolve
 from registry.service.base_bytes import file_of
 from registry.service.composer import Extent, ReleasedWeight, ReleaseOrder, WeightOrder
 from registry.service.context import Context
-from schemas.adapter import AdapterManifest, FactorManifest
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement
 from schemas.base import BaseManifest, TensorRef, WeightRef, weights_digest
 from schemas.canonical import JsonObject
 from schemas.catalogue.methods import family
@@ -179,20 +179,18 @@ def _orders(
 ) -> tuple[tuple[str, WeightOrder], ...]:
     """Which weights change, each with its file; a module's weight by its own name."""
     known, changes = layers(base), dict[str, list[FactorManifest]]()
+    shared = {name for module, layer in known.items() if _own(module, layer) is None for name in layer.weights}
     problems = []
     for factor in adapter.factors:
-        name = _weight_of(factor.module, known.get(factor.module), entries)
-        if name is None:
+        name = _own(factor.module, known.get(factor.module))
+        if name is None or name not in entries or name in shared:
             hint = "Serve it as an adapter: a tied or separately stored weight cannot take this change alone."
             problems.append(_no(("factors", factor.module), "one weight of its own in the base", "none", hint))
         elif factor.rank:
             changes.setdefault(name, []).append(factor)
     whole = {head.name: head.value for head in adapter.full_replacements if head.name in entries}
-    for name, value in whole.items():
-        if entries[name].shape != value.shape or name in changes:
-            expected = f"a tensor of shape {list(entries[name].shape)}, without factors beside it"
-            hint = "Resize the base first, and train one or the other."
-            problems.append(_no(("full_replacements", name), expected, str(list(value.shape)), hint))
+    for head in adapter.full_replacements:
+        problems += _head_problems(head, entries, known, shared | changes.keys())
     refuse(problems)
     orders = []
     for name in sorted({*changes, *whole}):
@@ -204,12 +202,27 @@ def _orders(
     return tuple(orders)
 
 
-def _weight_of(module: str, layer: Layer | None, entries: Mapping[str, TensorEntry]) -> str | None:
-    """The stored weight of a module, or a parameter itself; none for a tied output or experts stored apart."""
+def _own(module: str, layer: Layer | None) -> str | None:
+    """The stored weight of a module alone, or a parameter itself; none for a tied output or experts stored apart."""
     if layer is None or len(layer.weights) != 1:
         return None
     (name,) = layer.weights
-    return name if name in (module, f"{module}.weight") and name in entries else None
+    return name if name in (module, f"{module}.weight") else None
+
+
+def _head_problems(
+    head: FullReplacement, entries: Mapping[str, TensorEntry], known: Mapping[str, Layer], taken: set[str]
+) -> Iterator[Problem]:
+    """A head takes the whole place of a weight no one else changes, or lies outside the base."""
+    path, shape, entry = ("full_replacements", head.name), head.value.shape, entries.get(head.name)
+    module = head.name.partition("#")[0].rpartition(".")[0]
+    if entry is None and module in known:
+        hint = "Release the model that the head belongs to, or serve the adapter."
+        yield _no(path, "a whole weight of its own in the base", "none", hint)
+    if entry is not None and (entry.shape != shape or head.name in taken):
+        expected = f"a weight of shape {list(entry.shape)} that is not tied and has no factors"
+        hint = "Resize or untie the base first, and train a weight or factors for it."
+        yield _no(path, expected, f"{list(shape)}", hint)
 
 
 def _dtype(order: WeightOrder) -> Problem:

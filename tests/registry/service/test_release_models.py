@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -16,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig
 
 from registry.db import Database, migrate
+from registry.errors import RefusedError
 from registry.service import add, export
 from registry.service.admit import admit
 from registry.service.context import Context
@@ -23,6 +25,8 @@ from registry.service.export import Form
 from registry.storage import FolderStore
 from registry.wiring import LazyComposer
 from schemas.spec import CompositionSpec
+from tests.support import stored
+from tests.support.stored import Factor
 
 pytestmark = [
     # transformers 5 warns of a name that PEFT 0.21 asks for; PEFT of the config that an older PEFT wrote.
@@ -169,3 +173,24 @@ def _released(url: str, folder: Path) -> tuple[float, float]:
         took = perf_counter() - start
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return took, int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def test_a_tied_output_takes_no_change_of_its_own(context: Context, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    model = llama(32, 1, 64, torch.float32)
+    model.config.tie_word_embeddings = True
+    model.tie_weights()
+    model.save_pretrained(base)
+    add.add_base(context, base, "tied")
+    head = np.ones((64, 32), np.float32)
+    for name, heads in (("output", {"lm_head.weight": head}), ("table", {"model.embed_tokens.weight": head})):
+        stored.put(context, "tied", name, {"model.layers.0.self_attn.q_proj": square(32)}, heads)
+        with pytest.raises(RefusedError) as refused:
+            export.export(context, name, tmp_path / name, Form("tied", "dense"))
+        assert [problem.code for problem in refused.value.problems] == ["NO_DENSE_RELEASE"]
+
+
+def square(side: int) -> Factor:
+    """A random factor of a square layer."""
+    draw = np.random.default_rng(1)
+    return Factor(draw.normal(size=(2, side)).astype(np.float32), draw.normal(size=(side, 2)).astype(np.float32))
