@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Final, NamedTuple, TypeVar
 
 from schemas.adapter import AdapterManifest, FactorManifest, Order, ScaleRule
@@ -26,15 +27,15 @@ T = TypeVar("T")
 class Profile(NamedTuple):
     """All that rules look at in one factor.
 
-    `delta` is ``(d_out, d_in)``, `dims` the dimensions of a, `dtypes` those of a and b, `extra` the shapes of further
-    tensors by role.
+    `delta` is ``(d_out, d_in)``, `kernel` the further dimensions of a, `dtypes` those of a and b, `extra` the shapes of
+    further tensors by role.
     """
 
     family: str
     source: str
     site: Site
     order: Order
-    dims: int
+    kernel: tuple[int, ...]
     delta: tuple[int, int]
     rank: int
     rule: ScaleRule
@@ -46,6 +47,22 @@ class Profile(NamedTuple):
     def path(self) -> Path:
         """Where it stands in its adapter: the module alone where nothing finer is named."""
         return ("factors", self.site[0]) if self.site[1:] == WHOLE else ("factors", *self.site)
+
+    @property
+    def dims(self) -> int:
+        """The dimensions of a."""
+        return 2 + len(self.kernel)
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """The shape of the base weight that the delta is added to."""
+        return self.delta[::-1] if self.order == "(B@A)^T" else (*self.delta, *self.kernel)
+
+    @property
+    def largest_rank(self) -> int:
+        """The smaller side of the delta as a matrix, kernels flat."""
+        d_out, d_in = self.delta
+        return min(d_out, d_in * prod(self.kernel))
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -120,7 +137,7 @@ def profile_of(factor: FactorManifest, family: str) -> Profile:
         factor.source,
         factor.site,
         factor.order,
-        len(a.shape),
+        a.shape[2:],
         (b.shape[0], a.shape[1]),
         factor.rank,
         scale.rule,

@@ -189,7 +189,10 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
         lambda: alone(family="adalora", factor={**TRIPLETS, "rank": 0, "extra": {"E": tensor("e", 0, 1)}}),
         {"ADALORA_NOT_COMPACT"},
     ),
-    "ORDER_NOT_COMPOSED": (lambda: alone(factor={"order": "(B@A)^T"}), set()),
+    "ORDER_NOT_COMPOSED": (
+        lambda: alone(factor={"order": "B[o,r,e]A[e,r,i]", "a": tensor("a", 4, 6), "b": tensor("b", 8, 4)}),
+        set(),
+    ),
     "PAYLOAD_NOT_PORTABLE": (
         lambda: beside(family="dora", factor={}, payload="native"),
         {"DORA_NOT_ADDITIVE", "ROLE_MISSING"},

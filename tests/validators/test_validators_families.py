@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.adapter import AdapterManifest, FullReplacement, Order, Role
-from schemas.base import BaseManifest
+from schemas.base import BaseManifest, WeightRef
 from schemas.catalogue.methods import Contract, Form, family, methods
 from schemas.decision import Decision
-from schemas.methods import Lane
+from schemas.methods import Choices, Lane, SvdChoices
 from tests.validators.examples import (
     SHAPES,
     codes,
@@ -127,7 +127,34 @@ def test_a_single_value_and_the_axes_of_a_kernel_are_counted_as_elements() -> No
         extra={"magnitude": tensor("m", 1, 8, 1, 1)},
     )
     decision = judge(BASE, AdapterManifest(base=BASE.digest, factors=(kernel,), family="dora"))
-    assert set(codes(decision)) == {"DORA_NOT_ADDITIVE", "ORDER_NOT_COMPOSED"}
+    assert set(codes(decision)) == {"DORA_NOT_ADDITIVE", "TARGET_SHAPE_MISMATCH"}
+
+
+@pytest.mark.parametrize(
+    ("weight", "order", "a", "b"),
+    [
+        ((6, 8), "(B@A)^T", (2, 6), (8, 2)),
+        ((8, 6, 3, 1), "B@A", (2, 6, 3, 1), (8, 2, 1, 1)),
+    ],
+)
+def test_tables_and_kernels_are_composed_where_the_weight_has_their_shape(
+    weight: tuple[int, ...], order: Order, a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    ref = WeightRef(tensor=tensor("w").tensor, dtype="F32", shape=weight)
+    for shape, wanted in ((weight, []), ((*weight[:-1], 5), ["TARGET_SHAPE_MISMATCH"])):
+        base = make_base({f"{QUERY}.weight": ref.model_copy(update={"shape": shape})})
+        factor = make_factor(base.digest, QUERY, (8, 6), a=tensor("a", *a), b=tensor("b", *b), order=order)
+        decision = judge(base, AdapterManifest(base=base.digest, factors=(factor,), family="lora"))
+        assert codes(decision) == wanted
+
+
+def test_a_kernel_counts_in_the_largest_rank() -> None:
+    base = make_base({f"{QUERY}.weight": WeightRef(tensor=tensor("w").tensor, dtype="F32", shape=(8, 2, 2, 2))})
+    factor = make_factor(base.digest, QUERY, (8, 2), a=tensor("a", 2, 2, 2, 2), b=tensor("b", 8, 2, 1, 1))
+    adapter = AdapterManifest(base=base.digest, factors=(factor,), family="lora")
+    for rank, wanted in ((8, []), (9, ["RANK_TOO_LARGE"])):
+        choices = Choices(rank=rank, svd=SvdChoices())
+        assert codes(judge(base, adapter, method="delta_svd", choices=choices)) == wanted
 
 
 @pytest.mark.parametrize("order", [order for order in get_args(Order) if (order, 2) not in COMPOSED])

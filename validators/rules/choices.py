@@ -75,7 +75,7 @@ def rank(context: Context) -> Iterator[Finding]:
     wanted = context.spec.choices.rank
     if wanted is None:
         return
-    limit, module = min((min(profile.delta), profile.site[0]) for profile in context.factors)
+    limit, module = min((profile.largest_rank, profile.site[0]) for profile in context.factors)
     if wanted > limit:
         path = ("choices", "rank")
         yield finding("RANK_TOO_LARGE", "spec", path, f"at most {limit}, the smaller side of {module}", str(wanted))

@@ -13,7 +13,7 @@ from schemas.catalogue.methods import Form, family
 from schemas.decision import Finding
 from validators.context import Context, Profile, finding
 
-COMPOSED: Final[frozenset[tuple[Order, int]]] = frozenset({("B@A", 2)})
+COMPOSED: Final[frozenset[tuple[Order, int]]] = frozenset({("B@A", 2), ("B@A", 4), ("(B@A)^T", 2)})
 """The orders composition knows, with the dimensions of a."""
 _PACKED: Final[frozenset[Form]] = frozenset({"pooled_input", "block_diagonal"})
 
@@ -29,8 +29,9 @@ _ELEMENTS: Final[Mapping[str, Callable[[Profile], int]]] = MappingProxyType(
 
 
 def is_composed(profile: Profile) -> bool:
-    """Whether b a is a product that composition knows: no kernel, no stacked experts."""
-    return (profile.order, profile.dims) in COMPOSED
+    """Whether b a is a product that composition knows: no stacked experts."""
+    turned = profile.order != "B@A"
+    return (profile.order, profile.dims) in COMPOSED and not (turned and is_packed(profile))
 
 
 def is_packed(profile: Profile) -> bool:
@@ -94,14 +95,14 @@ def zero_ranks(context: Context) -> Iterator[Finding]:
 
 
 def orders(context: Context) -> Iterator[Finding]:
-    """Composition forms ``s b a`` of matrices; a table, a kernel or stacked experts are other products."""
+    """Composition forms ``s b a``, kernels flat, and lays it in the weight as it is or turned; experts are not one."""
     for profile, digests in context.factors.items():
         if not is_composed(profile):
             observed = (
                 profile.order if profile.dims == 2 else f"{profile.order} of kernels in {profile.dims} dimensions"
             )
             for digest in digests:
-                yield finding("ORDER_NOT_COMPOSED", digest, (*profile.path, "order"), "B@A of matrices", observed)
+                yield finding("ORDER_NOT_COMPOSED", digest, (*profile.path, "order"), "B@A or (B@A)^T", observed)
 
 
 def shared_a(context: Context) -> Iterator[Finding]:

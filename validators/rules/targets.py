@@ -27,7 +27,7 @@ _ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def modules(context: Context) -> Iterator[Finding]:
-    """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``.
+    """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``, turned or with a kernel.
 
     A base without weight names is left to the rule on evidence, which makes it a condition; products that composition
     does not know, and the shapes of packed factors, are left to the rules that refuse them as such.
@@ -42,8 +42,8 @@ def modules(context: Context) -> Iterator[Finding]:
             name = profile.site[0] + ".weight"
             for digest in digests:
                 yield finding("TARGET_MODULE_MISSING", digest, profile.path, name, "not a weight of the base")
-        elif shape != profile.delta and not is_packed(profile):
-            observed = _oriented(shape, profile.delta)
+        elif shape != profile.weight and not is_packed(profile):
+            observed = _oriented(shape, profile.weight)
             for digest in digests:
                 yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(shape), observed)
 
@@ -69,7 +69,7 @@ def axes(base: BaseManifest) -> frozenset[str]:
     return frozenset().union(*(_ROUTED_PARTS.get(item.method, frozenset(AXES)) for item in base.compute_contracts))
 
 
-def _oriented(weight: tuple[int, ...], delta: tuple[int, int]) -> str:
+def _oriented(weight: tuple[int, ...], delta: tuple[int, ...]) -> str:
     return f"{_dims(delta)}, transposed" if weight == delta[::-1] else _dims(delta)
 
 
