@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 from compose.errors import MemoryLimitError, problem
@@ -88,9 +89,10 @@ def layout(request: ComposeRequest, jobs: tuple[ModuleJob, ...]) -> Layout:
     slots = []
     for job in jobs:
         d_out, d_in = job.shape
+        kernel = job.factors[0][1].kernel
         slots += [
-            Slot(job.module, "lora_A", dtype, (job.rank, d_in)),
-            Slot(job.module, "lora_B", dtype, (d_out, job.rank)),
+            Slot(job.module, "lora_A", dtype, (job.rank, d_in // prod(kernel), *kernel)),
+            Slot(job.module, "lora_B", dtype, (d_out, job.rank, *(1 for _ in kernel))),
         ]
     for member in request.members:
         slots += [Slot(item.name, "full", item.tensor.dtype, item.tensor.shape) for item in member.replacements]

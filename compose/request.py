@@ -29,13 +29,18 @@ class TensorSource:
 
 @dataclass(frozen=True)
 class FactorSource:
-    """One module's pair: ``delta [d_out, d_in] = scale * b [d_out, rank] @ a [rank, d_in]``."""
+    """One module's pair: ``delta [d_out, d_in] = scale * b [d_out, rank] @ a [rank, d_in]``.
+
+    A convolution's `a` comes flat, ``[rank, channels * kh * kw]``, with its `kernel` ``(kh, kw)``; the output is
+    written with that kernel again. Coordinates of masks and ties are those of the delta, however the weight is stored.
+    """
 
     module: str
     rank: int
     scale: float
     a: TensorSource
     b: TensorSource
+    kernel: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

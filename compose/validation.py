@@ -123,7 +123,7 @@ def _shapes(request: ComposeRequest) -> Iterator[Problem]:
 
 
 def _module(request: ComposeRequest, module: str, factors: list[FactorSource]) -> Iterator[Problem]:
-    shapes = sorted({(factor.b.shape[0], factor.a.shape[1]) for factor in factors})
+    shapes = sorted({(factor.b.shape[0], factor.a.shape[1], *factor.kernel) for factor in factors})
     if len(shapes) > 1:
         hint = "Members of one composition adapt the same base; check the orientation of A and B."
         yield problem("MODULE_SHAPES_DIFFER", module, expected="one shape", observed=str(shapes), hint=hint)
@@ -131,7 +131,7 @@ def _module(request: ComposeRequest, module: str, factors: list[FactorSource]) -
     if request.space == "factor" and len(ranks) > 1:
         hint = "Use cat or a delta method, which take any ranks."
         yield problem("RANKS_DIFFER", module, expected="one rank", observed=str(ranks), hint=hint)
-    rank, possible = request.choices.rank, min(shapes[0])
+    rank, possible = request.choices.rank, min(shapes[0][:2])
     if rank is not None and needs_rank(request.method, request.space) and not 1 <= rank <= possible:
         hint = "A matrix has no more directions than its smaller side."
         yield problem("RANK_IMPOSSIBLE", module, "rank", expected=f"1 to {possible}", observed=str(rank), hint=hint)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from math import inf
+from dataclasses import asdict, dataclass, replace
+from math import inf, prod
 from pathlib import Path
 
 import compose
@@ -24,7 +24,7 @@ from registry.service.composer import (
 )
 from registry.worker import converter, releaser
 from registry.worker.places import placed, source
-from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, make_scale, sorted_factors
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, Order, make_scale, sorted_factors
 from schemas.base import TensorRef
 from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord
@@ -109,15 +109,22 @@ def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose
         module=factor.module,
         rank=factor.rank,
         scale=factor.scale.value,
-        a=source(factor.a, extents),
-        b=source(factor.b, extents),
+        a=_flat(source(factor.a, extents)),
+        b=_flat(source(factor.b, extents)),
+        kernel=factor.a.shape[2:],
     )
+
+
+def _flat(tensor: compose.TensorSource) -> compose.TensorSource:
+    """A kernel as the matrix of the same bytes."""
+    return replace(tensor, shape=(tensor.shape[0], prod(tensor.shape[1:])))
 
 
 def _output(order: ComposeOrder, result: compose.ComposeResult) -> AdapterManifest:
     """The composed adapter: every scale is inside the factors, so alpha = r and the rule gives 1."""
     written = {(item.module, item.role): item.tensor for item in result.tensors}
-    factors = [_composed_factor(order.spec.base, record, written) for record in result.modules]
+    turned = {factor.module: factor.order for adapter in order.adapters.values() for factor in adapter.factors}
+    factors = [_composed_factor(order.spec.base, record, written, turned[record.module]) for record in result.modules]
     heads = sorted((module, ref) for (module, role), ref in written.items() if role == "full")
     return AdapterManifest(
         base=order.spec.base,
@@ -128,13 +135,14 @@ def _output(order: ComposeOrder, result: compose.ComposeResult) -> AdapterManife
 
 
 def _composed_factor(
-    base: Digest, record: ModuleRecord, written: Mapping[tuple[str, Role], TensorRef]
+    base: Digest, record: ModuleRecord, written: Mapping[tuple[str, Role], TensorRef], turned: Order
 ) -> FactorManifest:
     return FactorManifest(
         base=base,
         module=record.module,
         a=written[record.module, "lora_A"],
         b=written[record.module, "lora_B"],
+        order=turned,
         rank=record.output_rank,
         scale=make_scale(float(record.output_rank), "alpha_over_r", record.output_rank),
         source="lora",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
@@ -75,6 +76,19 @@ def test_heads_of_another_dtype_stay_aligned_beside_16_bit_factors(tmp_path: Pat
     assert torch.equal(tensors["head"], head)
     assert all(item.offset % 2 == 0 for item in result.tensors)
     assert next(item for item in result.tensors if item.module == "head").offset % 8 == 0
+
+
+def test_a_convolution_is_composed_flat_and_written_with_its_kernel(tmp_path: Path) -> None:
+    pairs = [random_pair(2, 5, 12, seed) for seed in (1, 2)]
+    members = [member(tmp_path, str(index), {"conv": pair}, weight=0.5) for index, pair in enumerate(pairs)]
+    shaped = [replace(one, factors=(replace(one.factors[0], kernel=(2, 3)),)) for one in members]
+    result, tensors = run(request("cat", shaped), tmp_path / "out")
+    assert {item.role: item.tensor.shape for item in result.tensors} == {"lora_A": (4, 2, 2, 3), "lora_B": (5, 4, 1, 1)}
+    flat = {name: value.flatten(1) for name, value in tensors.items()}
+    torch.testing.assert_close(delta(flat, "conv"), 0.5 * sum(b @ a for a, b in pairs))
+    with pytest.raises(ComposeRefusedError) as refused:
+        run(request("cat", [shaped[0], members[1]]), tmp_path / "out")
+    assert refused.value.code == "MODULE_SHAPES_DIFFER"
 
 
 def test_progress_counts_every_module_in_the_callers_thread(tmp_path: Path, members: list[Member]) -> None:
