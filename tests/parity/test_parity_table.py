@@ -49,7 +49,7 @@ def test_rank_stabilised_members_come_out_by_the_root_of_the_output_rank(measure
 def test_dora_alone_is_not_itself_and_is_refused_here(measured: Mapping[str, Row]) -> None:
     row = measured["dora"]
     assert row.distance(row.peft) > 0.1
-    assert row.ours == row.registration == "FEATURE_UNSUPPORTED"
+    assert (row.ours, row.registration) == ("DORA_NOT_ADDITIVE", "accepts")
 
 
 def test_a_bias_of_b_is_dropped_and_refused_here(measured: Mapping[str, Row]) -> None:
@@ -57,7 +57,7 @@ def test_a_bias_of_b_is_dropped_and_refused_here(measured: Mapping[str, Row]) ->
     assert isinstance(row.peft, Tensor)
     assert not row.peft.any()
     assert row.exact.all()
-    assert row.ours == row.registration == "FEATURE_UNSUPPORTED"
+    assert (row.ours, row.registration) == ("LORA_BIAS_NOT_COMPOSED", "accepts")
 
 
 @pytest.mark.parametrize("name", ["first_on_some_layers", "first_with_exclusions"])
@@ -77,7 +77,7 @@ def test_a_trained_head_is_the_bases_again(measured: Mapping[str, Row]) -> None:
     assert torch.equal(row.ours, row.exact)
     # The base's pooler starts at weights of deviation 0.02, the trained one is a standard normal.
     assert float(row.peft.std()) < 0.05
-    assert row.registration == "FEATURE_UNSUPPORTED"
+    assert row.registration == "accepts"
 
 
 def test_a_failed_merge_leaves_a_zero_adapter_that_a_retry_returns(measured: Mapping[str, Row]) -> None:
