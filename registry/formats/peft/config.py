@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from registry.formats.fields import Fields
+from registry.formats.peft import parse
 from registry.formats.peft.fields import CONFIG, refuse_features, refuse_method
 from registry.formats.peft.initializers import Initializer, read_initializer
-from registry.formats.peft.patterns import (
-    Era,
-    Matcher,
-    ModulePattern,
-    compile_layers,
-    compile_regex,
-    eras_of,
-    module_pattern,
-)
+from registry.formats.peft.parse import Bias
+from registry.formats.peft.patterns import Era, Matcher, ModulePattern, eras_of
 from registry.formats.report import refuse_all
 from schemas.adapter import ScaleRule
-from schemas.canonical import JsonObject, JsonValue
+from schemas.canonical import JsonObject
 
-LARGEST_RANK: Final = 2**31
 Method = Literal["LORA", "ADALORA"]
-Bias = Literal["none", "all", "lora_only"]
-_PATTERN_HINT: Final = "Write it without back references, choices inside a repetition, and more than five repetitions."
 
 
 @dataclass(frozen=True)
@@ -97,9 +88,9 @@ def read_settings(document: JsonObject) -> LoraSettings:
 def _settings(fields: Fields, method: Method) -> LoraSettings:
     adaptive = method == "ADALORA"
     rank = fields.integer("init_r", 12) if adaptive else fields.integer("r")
-    _check_rank(fields, "init_r" if adaptive else "r", rank)
-    ranks = () if adaptive else _patterns(fields, "rank_pattern")
-    alphas = _patterns(fields, "alpha_pattern")
+    parse.check_rank(fields, "init_r" if adaptive else "r", rank)
+    ranks = () if adaptive else parse.patterns(fields, "rank_pattern")
+    alphas = parse.patterns(fields, "alpha_pattern")
     version = fields.text("peft_version", "")
     return LoraSettings(
         method=method,
@@ -109,110 +100,22 @@ def _settings(fields: Fields, method: Method) -> LoraSettings:
         rank_patterns=ranks,
         alpha_patterns=alphas,
         eras=eras_of(version, (pattern.key for pattern in (*ranks, *alphas))),
-        triplets=_triplets(fields) if adaptive else {},
-        target=_matcher(fields, "target_modules"),
-        exclude=_matcher(fields, "exclude_modules"),
-        layers=_layers(fields),
-        layer_patterns=_layer_patterns(fields),
+        triplets=parse.triplets(fields) if adaptive else {},
+        target=parse.matcher(fields, "target_modules"),
+        exclude=parse.matcher(fields, "exclude_modules"),
+        layers=parse.layers(fields),
+        layer_patterns=parse.layer_patterns(fields),
         initializer=read_initializer(fields, fields.document.get("init_lora_weights")),
         dora=fields.boolean("use_dora", False),
         kasa=bool(fields.table("kasa_config")),
         lora_bias=fields.boolean("lora_bias", False),
-        bias=_bias(fields),
+        bias=parse.bias(fields),
         group=fields.integer("qalora_group_size", 16) if fields.boolean("use_qalora", False) else 1,
-        saved=_names(fields, "modules_to_save"),
-        parameters=_names(fields, "target_parameters"),
-        tokens=_tokens(fields),
-        invocation=_integers(fields, "alora_invocation_tokens", fields.document.get("alora_invocation_tokens")),
+        saved=parse.names(fields, "modules_to_save"),
+        parameters=parse.names(fields, "target_parameters"),
+        tokens=parse.tokens(fields),
+        invocation=parse.integers(fields, "alora_invocation_tokens", fields.document.get("alora_invocation_tokens")),
     )
-
-
-def _patterns(fields: Fields, key: str) -> tuple[ModulePattern, ...]:
-    found = []
-    values = Fields(fields.table(key), CONFIG, key)
-    for name in values.document:
-        value = float(values.integer(name)) if key == "rank_pattern" else values.number(name)
-        if key == "rank_pattern":
-            _check_rank(values, name, int(value))
-        pattern = module_pattern(name, value)
-        if pattern is None:
-            fields.refuse("PATTERN_INVALID", key, "a simple regular expression", name, _PATTERN_HINT)
-        else:
-            found.append(pattern)
-    fields.problems += values.problems
-    return tuple(found)
-
-
-def _triplets(fields: Fields) -> dict[str, int]:
-    """AdaLoRA's allocation: per module one flag a triplet, or their number."""
-    found = {}
-    for name, value in fields.table("rank_pattern").items():
-        if isinstance(value, list) and all(isinstance(item, bool) for item in value):
-            found[name.rpartition(".lora_E")[0] or name] = sum(item is True for item in value)
-        elif type(value) is int and value >= 0:
-            found[name.rpartition(".lora_E")[0] or name] = value
-        else:
-            fields.refuse("CONFIG_FIELD_TYPE", "rank_pattern", "true or false for each triplet", value)
-    return found
-
-
-def _matcher(fields: Fields, key: str) -> Matcher:
-    value = fields.texts(key)
-    if not isinstance(value, str):
-        return Matcher(names=value or ())
-    if key == "target_modules" and value.lower() == "all-linear":
-        return Matcher(all_linear=True)
-    regex = compile_regex(value)
-    if regex is None:
-        fields.refuse("PATTERN_INVALID", key, "a simple regular expression", value, _PATTERN_HINT)
-    return Matcher(regex=regex)
-
-
-def _layers(fields: Fields) -> frozenset[int]:
-    value = fields.document.get("layers_to_transform")
-    items = value if isinstance(value, list) else [] if value is None else [value]
-    return frozenset(_integers(fields, "layers_to_transform", list[JsonValue](items)))
-
-
-def _layer_patterns(fields: Fields) -> tuple[re.Pattern[str], ...]:
-    value = fields.texts("layers_pattern")
-    found = []
-    for pattern in (value,) if isinstance(value, str) and value else value or ():
-        regex = compile_layers(pattern)
-        if regex is None:
-            fields.refuse("PATTERN_INVALID", "layers_pattern", "a simple regular expression", pattern, _PATTERN_HINT)
-        else:
-            found.append(regex)
-    return tuple(found)
-
-
-def _bias(fields: Fields) -> Bias:
-    value = fields.text("bias", "none")
-    if value not in ("all", "lora_only", "none"):
-        fields.refuse("CONFIG_FIELD_VALUE", "bias", "none, all or lora_only", value)
-    return "all" if value == "all" else "lora_only" if value == "lora_only" else "none"
-
-
-def _names(fields: Fields, key: str) -> tuple[str, ...]:
-    value = fields.texts(key)
-    if isinstance(value, str) and value:
-        fields.refuse("CONFIG_FIELD_TYPE", key, "a list of names", value)
-    return tuple(name for name in value if name) if isinstance(value, tuple) else ()
-
-
-def _tokens(fields: Fields) -> dict[str, tuple[int, ...]]:
-    value = fields.document.get("trainable_token_indices")
-    if isinstance(value, dict):
-        return {name: _integers(fields, "trainable_token_indices", rows) for name, rows in value.items()}
-    return {"": _integers(fields, "trainable_token_indices", value)} if value else {}
-
-
-def _integers(fields: Fields, key: str, value: JsonValue) -> tuple[int, ...]:
-    items = [] if value is None else value
-    numbers = tuple(item for item in items if type(item) is int and item >= 0) if isinstance(items, list) else None
-    if numbers is None or not isinstance(items, list) or len(numbers) != len(items):
-        fields.refuse("CONFIG_FIELD_TYPE", key, "whole numbers", value)
-    return numbers or ()
 
 
 def _refuse_conflicts(fields: Fields, settings: LoraSettings) -> None:
@@ -226,8 +129,3 @@ def _refuse_conflicts(fields: Fields, settings: LoraSettings) -> None:
         fields.refuse("CONFIG_FIELD_CONFLICT", "layers_pattern", "layers_to_transform beside it", "no such field")
     if settings.method == "ADALORA" and (settings.dora or settings.initializer.payload == "native"):
         fields.refuse("CONFIG_FIELD_CONFLICT", "use_dora", "AdaLoRA by itself", "another variant beside it")
-
-
-def _check_rank(fields: Fields, key: str, rank: int) -> None:
-    if not 1 <= rank <= LARGEST_RANK:
-        fields.refuse("CONFIG_FIELD_VALUE", key, f"a rank of 1 to {LARGEST_RANK}", rank)
