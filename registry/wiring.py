@@ -12,6 +12,7 @@ from typing import cast
 from registry.db import Database, check, migrate
 from registry.errors import Problem, UnavailableError
 from registry.service.composer import (
+    Additivity,
     Composed,
     ComposeOrder,
     Composer,
@@ -20,6 +21,7 @@ from registry.service.composer import (
     Progress,
     ReleasedWeight,
     ReleaseOrder,
+    RouteOrder,
     Stored,
 )
 from registry.service.context import Context
@@ -54,6 +56,10 @@ class LazyComposer:
     def difference(self, left: Stored, right: Stored) -> float:
         """See `Composer`."""
         return self._composer().difference(left, right)
+
+    def additivity(self, order: RouteOrder) -> Additivity:
+        """See `Composer`."""
+        return self._composer().additivity(order)
 
     def _composer(self) -> Composer:
         room = import_module("registry.worker.composer")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from schemas.decision import Code, Decision
 from schemas.digests import Digest
 from schemas.methods import Choices, Lane, Method, Space
-from schemas.model import Count, Finite, Identifier, Manifest, ModuleName, Record
+from schemas.model import UNION_TAG, Count, Finite, Identifier, Manifest, ModuleName, Record
+from schemas.release import ResolvedRelease
 
 ORDERED_LANES: Final[frozenset[Lane]] = frozenset({"olora_ordered", "amlora_selector", "staged_routed"})
 CLAIMS: Final = (
@@ -59,12 +60,25 @@ def in_identity_order(lane: Lane, members: tuple[ResolvedMember, ...]) -> tuple[
     return tuple(sorted(members, key=lambda member: (member.adapter, member.weight)))
 
 
+def _question(value: object) -> str:
+    """Only a release says how it is packaged."""
+    packaged = "package" in value if isinstance(value, dict) else isinstance(value, ResolvedRelease)
+    return f"{UNION_TAG}release" if packaged else f"{UNION_TAG}composition"
+
+
+Question = Annotated[
+    Annotated[ResolvedSpec, Tag(f"{UNION_TAG}composition")] | Annotated[ResolvedRelease, Tag(f"{UNION_TAG}release")],
+    Discriminator(_question),
+]
+"""What an admission answers: a composition, or the release of a lane's own parts."""
+
+
 class AdmissionManifest(Manifest):
     """A stored decision, also when it refuses: the question, the rules' version and the whole answer."""
 
     KIND: ClassVar[str] = "admission"
     kind: Literal["admission"] = "admission"
-    spec: ResolvedSpec
+    spec: Question
     rules: Identifier
     decision: Decision
     acknowledged: tuple[Code, ...] = ()

@@ -8,17 +8,25 @@ from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, CompositionManifest
 from schemas.compute import ComputeContractManifest
+from schemas.continual import ContinualStateManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.errors import DigestMismatchError, Problem, RefusedError
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest, StatementManifest
+from schemas.release import CandidateManifest, ResolvedRouteManifest, TransactionManifest
+from schemas.router import RouterManifest
 
 AnyManifest = (
     BaseManifest
     | AdapterManifest
     | CompositionManifest
     | ComputeContractManifest
+    | RouterManifest
+    | ContinualStateManifest
+    | CandidateManifest
+    | ResolvedRouteManifest
+    | TransactionManifest
     | ConversionManifest
     | AdmissionManifest
     | PublicationManifest
@@ -33,6 +41,11 @@ KINDS: Final[dict[str, type[Manifest]]] = {
         AdapterManifest,
         CompositionManifest,
         ComputeContractManifest,
+        RouterManifest,
+        ContinualStateManifest,
+        CandidateManifest,
+        ResolvedRouteManifest,
+        TransactionManifest,
         ConversionManifest,
         AdmissionManifest,
         PublicationManifest,

@@ -13,6 +13,8 @@ from schemas.errors import DigestMismatchError, Problem, RefusedError
 
 NONE: Final = "none"
 NOT_VERIFIED: Final = "not_verified"
+UNION_TAG: Final = "union:"
+"""Begins the tags that tell apart what one field may hold; they are no step of a path."""
 NoneLiteral = Literal["none"]
 NotVerified = Literal["not_verified"]
 
@@ -102,7 +104,7 @@ def problems_of(error: ValidationError, code: str) -> tuple[Problem, ...]:
     return tuple(
         Problem(
             code=code,
-            path=tuple(item["loc"]),
+            path=tuple(step for step in item["loc"] if not str(step).startswith(UNION_TAG)),
             expected=item["msg"],
             observed=repr(item["input"])[:120],
             hint="Correct this field.",

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from schemas.digests import Digest
-from schemas.model import Identifier, Manifest, NoneLiteral, NotVerified
+from schemas.model import Finite, Identifier, Key, Manifest, NoneLiteral, NotVerified
 from schemas.names import Name
 
 Generation = Annotated[int, Field(ge=1, le=2**53 - 1)]
 Reason = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 
+REQUEST_FIELDS: Final = ("token_prefix", "side_input", "isolation_namespace", "route_trace")
+"""What only a request knows, and a server must add to a prefix key beside the cache identity."""
+
+
 class KvIdentity(Manifest):
     """The static part of a prefix-cache key, meant as a server's cache salt.
 
     Channel and generation are hashed too, so no two generations share one: 42's cache is not reusable after a rollback
-    and 41's is not relabelled 43. The server adds the request part: token prefix, side input, namespace, route.
+    and 41's is not relabelled 43. The server adds the request part, `REQUEST_FIELDS` (C 0x05Q).
     """
 
     KIND: ClassVar[str] = "kv_identity"
     kind: Literal["kv_identity"] = "kv_identity"
     base: Digest
     weight_transforms: tuple[Digest, ...]
-    router_revision: NoneLiteral = "none"
-    route_policy: NoneLiteral = "none"
-    threshold: NoneLiteral = "none"
-    comparator: NoneLiteral = "none"
+    router_revision: Digest | NoneLiteral = "none"
+    route_policy: Digest | NoneLiteral = "none"
+    threshold: Finite | NoneLiteral = "none"
+    comparator: Key = "none"
     position_contract: NotVerified = "not_verified"
     cache_abi: NotVerified = "not_verified"
     numerical_contract: NotVerified = "not_verified"

@@ -80,7 +80,12 @@ def run(rules: Sequence[Rule], context: Context) -> tuple[Finding, ...]:
         raise CouldNotCheckError(
             Problem(code="RULES_EMPTY", expected="at least one rule", observed="none", hint="Reinstall the program.")
         )
-    return tuple(sorted((found for rule in rules for found in rule(context)), key=_order))
+    return ordered(found for rule in rules for found in rule(context))
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings by predicate, code, subject and path, so that one question has one answer."""
+    return tuple(sorted(findings, key=_order))
 
 
 def outcome(findings: Iterable[Finding]) -> Outcome:

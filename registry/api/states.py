@@ -1,16 +1,26 @@
-"""Registering and comparing what surrounds adapters: compute contracts."""
+"""What surrounds adapters: routers, continual states, compute contracts, routes and releases."""
 
 from __future__ import annotations
 
-from typing import Any
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, File, Form, Response, UploadFile
+from pydantic import BaseModel, BeforeValidator
 
-from registry.api.auth import Reading, Registering
-from registry.service import contracts
-from registry.service.results import Added, ContractDifference
+from registry.api.auth import Composing, Reading, Registering
+from registry.api.bodies import tupled
+from registry.service import contracts, decide, histories, releases, routers, routes
+from registry.service.results import Added, Admitted, ContractDifference, StateReport
+from registry.service.specs import parse_document
+from schemas.release import ReleaseSpec
 
+ROUTER_FILE: Final = "router.safetensors"
+ReleaseBody = Annotated[ReleaseSpec, BeforeValidator(tupled)]
 router = APIRouter(prefix="/v1", tags=["states"])
 
 
@@ -31,6 +41,63 @@ def post_compute_contract(context: Registering, body: DocumentIn, response: Resp
 def get_contract_diff(context: Reading, left: str, right: str) -> ContractDifference:
     """Fields in which two contracts differ, built-in or registered."""
     return contracts.diff(context, left, right)
+
+
+@router.post("/routers", status_code=201)
+def post_router(
+    context: Registering,
+    response: Response,
+    name: Annotated[str, Form(description="Name to register it under.")],
+    document: Annotated[str, Form(description="The router as YAML or JSON.")],
+    tensors: Annotated[UploadFile | None, File(description="The safetensors file that holds its tensors.")] = None,
+) -> Added:
+    """Register a router. 200 when it is already held."""
+    parsed = parse_document(document.encode())
+    with _stored(tensors) as path:
+        return answer(response, routers.add_router(context, parsed, name, path))
+
+
+@router.post("/continual-states", status_code=201)
+def post_continual_state(context: Registering, body: DocumentIn, response: Response) -> Added:
+    """Register the state after a task. 200 when it is already held."""
+    return answer(response, histories.add_state(context, body.document, body.name))
+
+
+@router.get("/continual-states/{ref}/report")
+def get_state_report(context: Reading, ref: str) -> StateReport:
+    """What a continual state costs, and how its tasks fared."""
+    return histories.report(context, ref)
+
+
+@router.post("/resolved-routes", status_code=201)
+def post_resolved_route(context: Registering, body: DocumentIn, response: Response) -> Added:
+    """Register one request's choices. 200 when they are already held."""
+    return answer(response, routes.add_route(context, body.document, body.name))
+
+
+@router.post("/transactions", status_code=201)
+def post_transaction(context: Registering, body: DocumentIn, response: Response) -> Added:
+    """Register what one request was bound to. 200 when it is already held."""
+    return answer(response, routes.add_transaction(context, body.document, body.name))
+
+
+@router.post("/releases", status_code=201)
+def post_release(context: Composing, spec: ReleaseBody) -> Admitted:
+    """Decide on a release and store it. 422 with the whole decision when it refuses."""
+    return decide.require_proceeding(releases.release(context, spec))
+
+
+@contextmanager
+def _stored(upload: UploadFile | None) -> Iterator[Path | None]:
+    """The uploaded file under a name of ours."""
+    if upload is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="registry-upload-") as folder:
+        path = Path(folder) / ROUTER_FILE
+        with path.open("xb") as target:
+            shutil.copyfileobj(upload.file, target, 1 << 20)
+        yield path
 
 
 def answer(response: Response, added: Added) -> Added:

@@ -7,6 +7,7 @@ from typing import BinaryIO, Final
 import click
 
 from registry.cli.output import console, emit
+from registry.cli.refs import generation
 from registry.cli.report import decision_table, ledger_table
 from registry.cli.spec_help import SPEC_HELP
 from registry.cli.state import State, output_option, pass_state, steps_bar
@@ -60,7 +61,7 @@ def admit(
 def publish(state: State, channel: str, refs: tuple[str, ...], expect: str | None, reason: str) -> None:
     """Append a generation to CHANNEL that serves REFS."""
     with state.registry() as registry:
-        published = registry.publish(channel, refs, expect=_generation(expect, "--expect"), reason=reason)
+        published = registry.publish(channel, refs, expect=generation(expect, "--expect"), reason=reason)
     _tell(state, published)
 
 
@@ -75,7 +76,7 @@ def rollback(state: State, channel: str, to: str | None, expect: str | None, rea
     """Append a generation to CHANNEL that serves an earlier tuple again."""
     with state.registry() as registry:
         published = registry.rollback(
-            channel, to=_generation(to, "--to"), expect=_generation(expect, "--expect"), reason=reason
+            channel, to=generation(to, "--to"), expect=generation(expect, "--expect"), reason=reason
         )
     _tell(state, published)
 
@@ -87,6 +88,9 @@ def _print(answer: Admitted) -> None:
         out.print(ledger_table(answer.measurement))
     if answer.plan is not None:
         out.print_json(data=answer.plan)
+    if answer.candidate is not None:
+        word = "admitted" if answer.created else "already admitted"
+        click.echo(f"{word}: candidate {answer.name}@{answer.version}  {short(answer.candidate)}")
     if answer.composition is not None:
         word = "composed" if answer.created else "already composed"
         click.echo(f"{word}: {answer.name}@{answer.version}  {short(answer.composition)}")
@@ -100,15 +104,6 @@ def _tell(state: State, published: Published) -> None:
         f"publication {short(published.publication)}  kv_identity {short(published.kv_identity)}",
     ]
     emit(published.document(), state.output, lines)
-
-
-def _generation(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    number = text.removeprefix("g")
-    if not number.isascii() or not number.isdigit() or len(number) > 15:
-        raise click.BadParameter("write gN, such as g41", param_hint=option)
-    return int(number)
 
 
 COMMANDS: Final = (admit, publish, rollback)

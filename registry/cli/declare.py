@@ -1,7 +1,8 @@
-"""`registry add …` for what is written by hand: compute contracts."""
+"""`registry add …` for what is written by hand: routers, continual states, contracts, routes."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import click
@@ -29,4 +30,53 @@ def add_compute_contract(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-COMMANDS: Final = (add_compute_contract,)
+@click.command("router")
+@FILE
+@click.option("--tensors", type=click.Path(path_type=Path), help="The safetensors file that holds its tensors.")
+@NAME
+@output_option
+@pass_state
+def add_router(state: State, file: BinaryIO, tensors: Path | None, name: str) -> None:
+    """Register the router in FILE (YAML or JSON): its pool, its whole policy, and the role of each tensor."""
+    with state.registry() as registry:
+        added = registry.add_router(parse_document(file.read()), name, tensors)
+    tell(state, added)
+
+
+@click.command("continual-state")
+@FILE
+@NAME
+@output_option
+@pass_state
+def add_continual_state(state: State, file: BinaryIO, name: str) -> None:
+    """Register the continual state in FILE (YAML or JSON): the state after a task, over those before it."""
+    with state.registry() as registry:
+        added = registry.add_continual_state(parse_document(file.read()), name)
+    tell(state, added)
+
+
+@click.command("resolved-route")
+@FILE
+@NAME
+@output_option
+@pass_state
+def add_resolved_route(state: State, file: BinaryIO, name: str) -> None:
+    """Register the resolved route in FILE (YAML or JSON): one request's choices, as they were made."""
+    with state.registry() as registry:
+        added = registry.add_resolved_route(parse_document(file.read()), name)
+    tell(state, added)
+
+
+@click.command("transaction")
+@FILE
+@NAME
+@output_option
+@pass_state
+def add_transaction(state: State, file: BinaryIO, name: str) -> None:
+    """Register the transaction in FILE (YAML or JSON): candidate, route, execution and cache of a request."""
+    with state.registry() as registry:
+        added = registry.add_transaction(parse_document(file.read()), name)
+    tell(state, added)
+
+
+COMMANDS: Final = (add_compute_contract, add_router, add_continual_state, add_resolved_route, add_transaction)

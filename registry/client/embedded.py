@@ -12,7 +12,7 @@ from registry.client.handing import Handing
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
 from registry.formats.hub import HubRef
-from registry.service import add, admit, bulk, hub, inspect, look, publish, retire, say, specs, tokens, verify
+from registry.service import add, admit, bulk, hub, inspect, look, publish, releases, retire, say, specs, tokens, verify
 from registry.service.bulk import AddedMany
 from registry.service.composer import Progress
 from registry.service.context import Context
@@ -119,7 +119,10 @@ class EmbeddedRegistry(States, Handing):
         self, spec: bytes, *, dry_run: bool = False, plan: bool = False, progress: Progress | None = None
     ) -> Admitted:
         """Decide on a spec (YAML or JSON) and compose what is admitted; look at `outcome` before anything else."""
-        return admit.admit(self.context, specs.parse_spec(spec), dry_run=dry_run, plan=plan, progress=progress)
+        document = specs.parse_document(spec)
+        if releases.is_release(document):
+            return releases.release(self.context, releases.parse(document), dry_run=dry_run or plan)
+        return admit.admit(self.context, specs.spec_from(document), dry_run=dry_run, plan=plan, progress=progress)
 
     def publish(
         self, channel: str, refs: Sequence[str], *, expect: int | None = None, reason: str = "release"

@@ -7,12 +7,13 @@ from collections import Counter
 from registry.db.rows import EdgeRow
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
-from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember
+from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember, ResolvedSpec
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.linked import LinkedManifest
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest
+from schemas.release import ResolvedRelease
 
 
 def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
@@ -24,7 +25,7 @@ def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
     if isinstance(manifest, AdapterManifest):
         return (_edge(digest, manifest.base, "base"),)
     if isinstance(manifest, AdmissionManifest):
-        return (_edge(digest, manifest.spec.base, "base"), *_members(digest, manifest.spec.members))
+        return _admission(digest, manifest.spec)
     if isinstance(manifest, CompositionManifest):
         return (
             _edge(digest, manifest.admission, "admission"),
@@ -41,6 +42,14 @@ def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
     if isinstance(manifest, PublicationManifest):
         return tuple(_edge(digest, artifact, "artifact", i) for i, artifact in enumerate(manifest.artifacts))
     return ()
+
+
+def _admission(digest: Digest, spec: ResolvedSpec | ResolvedRelease) -> tuple[EdgeRow, ...]:
+    base = _edge(digest, spec.base, "base")
+    if isinstance(spec, ResolvedSpec):
+        return (base, *_members(digest, spec.members))
+    named = (("router", spec.router), ("state", spec.state))
+    return (base, *(_edge(digest, parent, role) for role, parent in named if parent != "none"))
 
 
 def _contracts(digest: Digest, base: BaseManifest) -> tuple[EdgeRow, ...]:

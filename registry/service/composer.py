@@ -12,6 +12,7 @@ from schemas.base import TensorRef
 from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord, ResolvedSpec, StochasticIdentity
 from schemas.digests import Digest
+from schemas.router import RouterManifest
 
 Progress = Callable[[int, int], None]
 
@@ -135,6 +136,24 @@ class ReleasedWeight:
 
 
 @dataclass(frozen=True)
+class RouteOrder:
+    """A router with the manifests of its pool and where the tensors of both lie."""
+
+    router: RouterManifest
+    adapters: Mapping[Digest, AdapterManifest]
+    extents: Mapping[Digest, Extent]
+
+
+@dataclass(frozen=True)
+class Additivity:
+    """The largest ``||F(x1 + x2) - F(x1) - F(x2)||`` found, in which module, and how many could be tried."""
+
+    residual: float
+    module: str | None
+    modules: int
+
+
+@dataclass(frozen=True)
 class Stored:
     """An adapter and where its tensors lie."""
 
@@ -169,4 +188,8 @@ class Composer(Protocol):
 
     def difference(self, left: Stored, right: Stored) -> float:
         """``max over modules ||D_left - D_right||_F / ||D_left||_F``; infinite when the modules differ."""
+        ...
+
+    def additivity(self, order: RouteOrder) -> Additivity:
+        """Look for a counterexample that no fixed matrix does what the router with its pool does."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from registry.db import Change, Reader, manifests
-from registry.errors import DecisionRefusedError, NotAcknowledgedError, Problem
+from registry.errors import DecisionRefusedError, NotAcknowledgedError
 from registry.service import resolve
 from registry.service.composer import ComposeOrder
 from registry.service.context import Context
@@ -13,10 +13,10 @@ from registry.service.results import Admitted
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, ResolvedMember, ResolvedSpec, in_identity_order
-from schemas.decision import Decision, Finding
+from schemas.decision import Decision
 from schemas.digests import Digest
 from schemas.spec import CompositionSpec, choices, named_method
-from validators import RULES_VERSION, decide, explain
+from validators import RULES_VERSION, decide, problem_of
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Question:
     @property
     def acknowledged(self) -> tuple[str, ...]:
         """The conditional codes that the spec accepts by name."""
-        return tuple(sorted(_conditions(self.decision) & set(self.spec.acknowledge)))
+        return tuple(sorted(conditions(self.decision) & set(self.spec.acknowledge)))
 
     @property
     def proceeds(self) -> bool:
         """Whether composition may start."""
-        return self.decision.outcome != "refused" and _conditions(self.decision) <= set(self.spec.acknowledge)
+        return self.decision.outcome != "refused" and conditions(self.decision) <= set(self.spec.acknowledge)
 
     @property
     def answer(self) -> Admitted:
@@ -78,7 +78,7 @@ def require_proceeding(answer: Admitted) -> Admitted:
     if answer.outcome == "refused":
         problems = [problem_of(finding) for finding in decision.refusals]
         raise DecisionRefusedError(*problems, admission=admission, decision=decision.document())
-    waiting = _conditions(decision) - set(answer.acknowledged)
+    waiting = conditions(decision) - set(answer.acknowledged)
     if waiting:
         problems = [problem_of(finding) for finding in decision.findings if finding.code in waiting]
         raise NotAcknowledgedError(*problems, admission=admission, decision=decision.document())
@@ -117,16 +117,6 @@ def _resolved(spec: CompositionSpec, base: Digest, members: tuple[ResolvedMember
     )
 
 
-def _conditions(decision: Decision) -> set[str]:
+def conditions(decision: Decision) -> set[str]:
+    """The codes that have to be acknowledged."""
     return {finding.code for finding in decision.findings if finding.severity == "condition"}
-
-
-def problem_of(finding: Finding) -> Problem:
-    """A finding with the way to repair it."""
-    return Problem(
-        code=finding.code,
-        path=finding.path,
-        expected=finding.expected,
-        observed=finding.observed,
-        hint=explain(finding.code).recovery,
-    )

@@ -9,14 +9,12 @@ from pydantic import ValidationError
 from registry.db import Change, Reader, channels, manifests
 from registry.errors import NotFoundError, Problem, UsageProblemError
 from registry.service import resolve
+from registry.service.cache import kv_identity
 from registry.service.context import Context
 from registry.service.results import Published
-from schemas.adapter import AdapterManifest
-from schemas.composition import CompositionManifest
-from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.names import check_name
-from schemas.publication import KvIdentity, PublicationManifest
+from schemas.publication import PublicationManifest
 
 
 def publish(
@@ -117,7 +115,7 @@ def _append(
             previous=None if head is None else head.publication,
             reason=reason,
             restored=restored,
-            kv_identity=_kv_identity(change, channel, number, artifacts).digest,
+            kv_identity=kv_identity(change, channel, number, artifacts).digest,
         )
     except ValidationError as error:
         # Everything else in it comes from this registry.
@@ -129,28 +127,11 @@ def _append(
     return published(change, publication.digest, live=True)
 
 
-def _kv_identity(reader: Reader, channel: str, number: int, artifacts: tuple[Digest, ...]) -> KvIdentity:
-    """Every adapter and merge digest of the tuple is a weight transform of the one base below it."""
-    transforms: list[Digest] = []
-    bases: set[Digest] = set()
-    for digest in artifacts:
-        manifest = manifests.get(reader, digest)
-        if isinstance(manifest, CompositionManifest | ConversionManifest):
-            transforms += [digest, manifest.output]
-        else:
-            transforms.append(digest)
-        bases.add(resolve.adapter_of(reader, digest).base)
-    if len(bases) != 1:
-        hint = "Publish artifacts of different bases on channels of their own."
-        raise UsageProblemError(_problem("BASES_DIFFER", "one base", ", ".join(sorted(bases)), hint))
-    return KvIdentity(base=bases.pop(), weight_transforms=tuple(transforms), channel=channel, generation=number)
-
-
 def _verify_bytes(context: Context, artifacts: tuple[Digest, ...]) -> None:
     """Re-hash every blob an artifact's tensors live in; a damaged or missing one stops the publication."""
     with context.database.reading() as reader:
-        adapters: list[AdapterManifest] = [resolve.adapter_of(reader, digest) for digest in artifacts]
-        held = resolve.blobs_of(context, reader, [ref for item in adapters for ref in resolve.tensors_of(item)])
+        parts = [ref for digest in artifacts for ref in resolve.parts_of(reader, digest)]
+        held = resolve.blobs_of(context, reader, parts)
     for blob in sorted(held):
         context.store.verify(blob)
 

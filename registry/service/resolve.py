@@ -14,6 +14,8 @@ from schemas.composition import CompositionManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
 from schemas.names import parse_ref
+from schemas.release import CandidateManifest
+from schemas.router import RouterManifest
 
 
 def digest_of(reader: Reader, ref: str) -> Digest:
@@ -58,6 +60,33 @@ def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
             hint="Name an adapter; `registry ls adapters` lists them.",
         )
     )
+
+
+def adapters_of(reader: Reader, digest: Digest) -> tuple[AdapterManifest, ...]:
+    """The adapters something published consists of: several for the release state of a lane.
+
+    Raises:
+        UsageProblemError: `NOT_AN_ADAPTER`.
+    """
+    manifest = manifests.get(reader, digest)
+    if isinstance(manifest, CandidateManifest):
+        return tuple(manifests.load(reader, one, AdapterManifest) for one in dict.fromkeys(manifest.adapters))
+    return (adapter_of(reader, digest),)
+
+
+def parts_of(reader: Reader, digest: Digest) -> tuple[TensorRef, ...]:
+    """Every tensor of something published: of its adapters, and of its router."""
+    factors = [ref for adapter in adapters_of(reader, digest) for ref in tensors_of(adapter)]
+    router = router_of(reader, digest)
+    return (*factors, *(item.value for item in router.tensors.values())) if router else tuple(factors)
+
+
+def router_of(reader: Reader, digest: Digest) -> RouterManifest | None:
+    """The router of a release state that has one."""
+    manifest = manifests.get(reader, digest)
+    if not isinstance(manifest, CandidateManifest) or manifest.router == "none":
+        return None
+    return manifests.load(reader, manifest.router, RouterManifest)
 
 
 def refuse_yanked(reader: Reader, digests: Iterable[Digest]) -> None:

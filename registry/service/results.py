@@ -11,6 +11,7 @@ from schemas.decision import Decision, Outcome
 from schemas.digests import Digest
 from schemas.model import Record
 from validators.compute import Comparison
+from validators.growth import Ledgers, Transfer
 
 State = Literal["yanked", "purged"]
 
@@ -98,6 +99,7 @@ class Admitted(Record):
     acknowledged: tuple[str, ...] = ()
     composition: Digest | None = None
     output: Digest | None = None
+    candidate: Digest | None = None
     name: str | None = None
     version: int | None = None
     created: bool = False
@@ -245,3 +247,22 @@ class ContractDifference(Comparison):
 
     left: str
     right: str
+
+
+class StateReport(Record):
+    """What a continual state costs and how its tasks fared; `transfer` is null where nothing was evaluated."""
+
+    state: Digest
+    tasks: tuple[str, ...]
+    ledgers: Ledgers
+    transfer: Transfer | None
+
+
+class CacheIdentity(Record):
+    """The static part of a prefix key, and the request fields a server must add to it."""
+
+    channel: str
+    generation: int
+    kv_identity: Digest
+    static: JsonObject
+    request_fields: tuple[str, ...]

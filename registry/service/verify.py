@@ -18,7 +18,7 @@ from registry.service.decide import order_of
 from registry.service.results import Fault, Verified
 from schemas.adapter import AdapterManifest
 from schemas.base import TensorRef
-from schemas.composition import AdmissionManifest, CompositionManifest
+from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedSpec
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, TensorHasher
 from schemas.manifests import read_manifest
@@ -173,6 +173,7 @@ def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fau
     composition = manifests.load(reader, digest, CompositionManifest)
     admission = manifests.load(reader, composition.admission, AdmissionManifest)
     output = manifests.load(reader, composition.output, AdapterManifest)
+    assert isinstance(admission.spec, ResolvedSpec), "a composition was admitted as one"
     try:
         with tempfile.TemporaryDirectory(prefix="registry-verify-") as folder:
             composed = context.composer.compose(order_of(context, reader, admission.spec), Path(folder))

@@ -12,6 +12,7 @@ from compose.compare import relative_difference
 from compose.request import Role
 from registry.service.admit import OUTPUT_FILE
 from registry.service.composer import (
+    Additivity,
     Composed,
     ComposeOrder,
     Converted,
@@ -20,9 +21,10 @@ from registry.service.composer import (
     Progress,
     ReleasedWeight,
     ReleaseOrder,
+    RouteOrder,
     Stored,
 )
-from registry.worker import converter, releaser
+from registry.worker import converter, releaser, witness
 from registry.worker.places import placed, source
 from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, Order, make_scale, sorted_factors
 from schemas.base import TensorRef
@@ -75,6 +77,10 @@ class LocalComposer:
         if ours.keys() != theirs.keys():
             return inf
         return max(relative_difference(ours[module], theirs[module]) for module in ours)
+
+    def additivity(self, order: RouteOrder) -> Additivity:
+        """Look for a counterexample among a few inputs of each module."""
+        return witness.additivity(order)
 
 
 def _factors(stored: Stored) -> dict[str, compose.FactorSource]:

@@ -90,9 +90,7 @@ SUBSTITUTIONS = {
 
 
 @pytest.mark.parametrize("code", SUBSTITUTIONS)
-def test_a_substitution_behind_equal_shapes_is_refused_by_its_own_code(
-    registry: EmbeddedRegistry, code: str
-) -> None:
+def test_a_substitution_behind_equal_shapes_is_refused_by_its_own_code(registry: EmbeddedRegistry, code: str) -> None:
     method, field, word = SUBSTITUTIONS[code]
     assert registry.add_compute_contract(contract(method), "legal").created
     with pytest.raises(RefusedError) as caught:

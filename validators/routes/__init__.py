@@ -1,0 +1,1 @@
+"""Rules about routes: pools, families, lanes, resolved routes."""
