@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from registry.errors import ConditionError, ConflictError, DigestMismatchError, RefusedError
-from registry.service import add, convert, export, publish
+from registry.service import add, convert, export, look, publish
 from registry.service.context import Context
 from registry.service.engines import EngineName
 from registry.service.export import Form
@@ -21,6 +21,8 @@ from tests.support import tiny
 from tests.support.plain_reader import read_plain
 
 PLAIN = Form("tiny", "plain-lora")
+BASES = Path(__file__).parents[1] / "data" / "bases"
+PROJECTION = "model.layers.0.self_attn.q_proj"
 
 
 def principal(base: Path, rank: int = 2) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -113,20 +115,39 @@ def test_case_23_a_converted_directory_that_lost_its_head_is_refused(
         add.add_adapter(context, directory, "tiny", "lost")
 
 
-def test_case_24_adapters_of_two_bases_meet_only_by_an_acknowledged_rebase(
-    context: Context, tiny_base: Path, tmp_path: Path
+def write_projection(directory: Path, seed: int) -> Path:
+    """A rank-2 adapter of one projection of the tiny Llama."""
+    draw = np.random.default_rng(seed)
+    a, b = (draw.normal(size=shape).astype(np.float32) for shape in ((2, 32), (32, 2)))
+    return tiny.write_adapter(directory, tensors=pair(PROJECTION, a, b), target_modules=["q_proj"])
+
+
+def test_case_24_adapters_of_a_packed_and_the_float_base_meet_only_by_an_acknowledged_rebase(
+    context: Context, tmp_path: Path
 ) -> None:
-    register(context, tiny_base, tmp_path, "one")
-    add.add_base(context, tiny.write_base(tmp_path / "quantised", tiny.base_tensors(9)), "quantised")
-    add.add_adapter(context, tiny.write_adapter(tmp_path / "two", 2), "quantised", "two")
-    both = {"one": 1.0, "two": 1.0}
-    assert codes(ask(context, spec(both)))
+    for seed, base in enumerate(("float", "nf4"), 1):
+        add.add_base(context, BASES / base, base)
+        add.add_adapter(context, write_projection(tmp_path / base, seed), base, f"on-{base}")
     with pytest.raises(ConditionError, match="BASE_REPLACED"):
-        convert.convert(context, "two", Wish("rebase", "moved", base="tiny"))
-    convert.convert(context, "two", Wish("rebase", "moved", base="tiny", acknowledge=frozenset({"BASE_REPLACED"})))
-    found = merge(context, tmp_path / "out", {"one": 1.0, "moved": 1.0})
-    for module in tiny.MODULES:
-        close(found[module], tiny.delta(tmp_path / "one", module) + tiny.delta(tmp_path / "two", module))
+        convert.convert(context, "on-nf4", Wish("rebase", "moved", base="float"))
+    accepted = frozenset({"BASE_REPLACED"})
+    moved = convert.convert(context, "on-nf4", Wish("rebase", "moved", base="float", acknowledge=accepted))
+    found = merge(context, tmp_path / "out", {"on-float": 1.0, "moved": 1.0}, base="float")
+    expected = [tiny.delta(tmp_path / base, PROJECTION) for base in ("float", "nf4")]
+    close(found[PROJECTION], expected[0] + expected[1])
+    # What was accepted stays in the lineage of everything made of it.
+    up = look.line(context, "merged", "up")
+    assert moved.conversion in {node.digest for node in up.nodes}
+    assert look.show(context, "moved").manifest["acknowledged"] == ["BASE_REPLACED"]
+
+
+def test_case_13_baking_into_a_packed_base_in_place_is_refused(context: Context, tmp_path: Path) -> None:
+    add.add_base(context, BASES / "nf4", "nf4")
+    add.add_adapter(context, write_projection(tmp_path / "one", 1), "nf4", "one")
+    with pytest.raises(RefusedError, match="NO_DENSE_RELEASE") as refused:
+        export.export(context, "one", tmp_path / "out", Form("nf4", "dense"))
+    assert ("base", "quantizer") in {problem.path for problem in refused.value.problems}
+    assert not (tmp_path / "out").exists()
 
 
 def test_case_29_engines_that_scale_by_alpha_over_r_get_the_scale_in_the_weights(
