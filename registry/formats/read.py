@@ -11,6 +11,7 @@ from typing import Final
 
 from registry.formats import remarks
 from registry.formats.build import Scanned, manifest_of, replaced, replaced_problems, scanned
+from registry.formats.card import with_card
 from registry.formats.directory import PICKLE_SUFFIXES, TENSOR_SUFFIXES, Directory, open_directory, pickle_problem
 from registry.formats.draft import Draft
 from registry.formats.factors import value_problems
@@ -72,22 +73,18 @@ def read_adapter(
         manifest=manifest,
         files=_files(checked, draft, tensors),
         locations=tuple(tensor.location(file.file) for file in tensors.files for tensor in file.tensors),
-        notes=_notes(draft, found, known),
+        notes=with_card(checked, draft.notes) | _notes(draft, found, known),
         made={name: made / name for name in draft.made},
         binding="witnessed" if len(whole) < len(draft.replacements) else "declared",
     )
 
 
 def _notes(draft: Draft, found: Match, known: remarks.Remarks) -> dict[str, Note]:
-    return (
-        dict(draft.notes)
-        | known.notes
-        | {
-            "conditions": (*draft.conditions, *known.conditions),
-            "producer": draft.producer,
-            "wrapper_rule": found.naming.wrapper.rule,
-        }
-    )
+    return dict(known.notes) | {
+        "conditions": (*draft.conditions, *known.conditions),
+        "producer": draft.producer,
+        "wrapper_rule": found.naming.wrapper.rule,
+    }
 
 
 def _files(directory: Directory, draft: Draft, tensors: Scanned) -> tuple[FileReading, ...]:

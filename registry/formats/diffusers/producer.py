@@ -173,7 +173,7 @@ def _family(factors: Mapping[str, Mapping[str, TensorEntry]], settings: LoraSett
 
 
 def _notes(document: JsonObject, part: str) -> dict[str, Note]:
-    return dict(provenance(document)) | {"part": part, "training": "not_verified"}
+    return dict(provenance(document)) | {"part": part}
 
 
 DIFFUSERS: Final = Diffusers()

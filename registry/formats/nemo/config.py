@@ -8,25 +8,17 @@ say how the fused rows lie.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import Final
 
-import yaml
-
-from registry.errors import RefusedError
 from registry.formats.directory import Directory
 from registry.formats.fields import Fields
 from registry.formats.readings import FileReading, Note
-from registry.formats.report import problem, refuse_all, shown
-from schemas.canonical import JsonObject, JsonValue
-from schemas.errors import Problem
+from registry.formats.report import refuse_all
+from registry.formats.yaml_text import yaml_object
 
 CONFIG: Final = "model_config.yaml"
 LARGEST_YAML: Final = 128 * 2**10
-MOST_BRACKETS: Final = 1000
-"""YAML is read in time that grows with the square of what is open at once."""
 LARGEST_COUNT: Final = 2**20
-LARGEST_NUMBER: Final = 1e300
 _TUNING: Final = frozenset({
     "a2a_experimental", "adapter_dim", "adapter_dropout", "alpha", "column_init_method", "dropout_position",
     "layer_selection", "position_embedding_strategy", "row_init_method", "target_modules", "variant",
@@ -74,7 +66,7 @@ def read_config(directory: Directory) -> tuple[NemoSettings, FileReading, dict[s
         RefusedError: `YAML_INVALID`, `METHOD_UNSUPPORTED`, `FEATURE_UNSUPPORTED`, `CONFIG_FIELD_*`.
     """
     data, reading = directory.read_file(CONFIG, LARGEST_YAML)
-    fields = Fields(_document(data), CONFIG)
+    fields = Fields(yaml_object(data, CONFIG), CONFIG)
     peft = Fields(fields.table("peft"), CONFIG, "peft")
     scheme = peft.text("peft_scheme", "lora")
     if scheme != "lora":
@@ -147,48 +139,3 @@ def _blocks(tuning: Fields) -> frozenset[int] | None:
     if any(type(item) is not int for item in items):
         tuning.refuse("CONFIG_FIELD_TYPE", "layer_selection", "numbers of layers from 1", value)
     return numbers
-
-
-def _document(data: bytes) -> JsonObject:
-    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS:
-        raise RefusedError(_invalid(f"more than {MOST_BRACKETS} brackets"))
-    try:
-        document = _plain(_Loader(data).get_single_data())
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise RefusedError(_invalid(type(error).__name__)) from error
-    if not isinstance(document, dict):
-        raise RefusedError(_invalid(type(document).__name__))
-    return document
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain values without references: a file of aliases to aliases is larger than any memory once it is looked at."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("alias")
-        return super().compose_node(parent, index)
-
-
-def _plain(value: object) -> JsonValue:
-    """A YAML value as a JSON one; dates and the like become text.
-
-    Raises:
-        ValueError: a number JSON cannot hold.
-    """
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(item) for item in value]
-    if isinstance(value, bool | str) or value is None:
-        return value
-    if isinstance(value, int | float):
-        if not isfinite(value) or abs(value) > LARGEST_NUMBER:
-            raise ValueError(shown(value))
-        return value
-    return str(value)
-
-
-def _invalid(observed: str) -> Problem:
-    hint = "Restore the file NeMo wrote."
-    return problem("YAML_INVALID", (CONFIG,), "a mapping of plain values without aliases", observed, hint)
