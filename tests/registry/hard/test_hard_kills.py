@@ -55,6 +55,19 @@ def add(house: House, number: int) -> Step:
     return Step(arguments, lambda registry: known(registry, name))
 
 
+def add_many(house: House, number: int) -> Step:
+    """Twelve adapters, which is one batch."""
+    names = [f"n{number}-{place}" for place in range(12)]
+    directories = [tiny.write_adapter(house.folder / name, 1000 + 12 * number + n) for n, name in enumerate(names)]
+
+    def arrived(registry: EmbeddedRegistry) -> bool:
+        there = {known(registry, name) for name in names}
+        assert len(there) == 1, "a batch by half"
+        return there == {True}
+
+    return Step(("add", "adapters", *map(str, directories), "--base", BASE), arrived)
+
+
 def admit(house: House, number: int) -> Step:
     name = f"m{number}"
     return Step(("admit", str(house.spec(name, 1 + number / 64))), lambda registry: known(registry, name))
@@ -88,7 +101,14 @@ def gc(house: House, number: int) -> Step:
     )
 
 
-PREPARE: dict[str, Prepare] = {"add": add, "admit": admit, "publish": publish, "rollback": rollback, "gc": gc}
+PREPARE: dict[str, Prepare] = {
+    "add": add,
+    "add adapters": add_many,
+    "admit": admit,
+    "publish": publish,
+    "rollback": rollback,
+    "gc": gc,
+}
 
 
 class Kills:
