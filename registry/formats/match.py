@@ -1,4 +1,4 @@
-"""A draft held against a base: names by a named rule, every factor beside its layer, and completeness."""
+"""A draft held against a base: names by a named rule, and every factor beside its layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.formats.base.modules import Layer, layers, output_modules
+from registry.formats.base.modules import Layer, layers
+from registry.formats.complete import candidates, completeness_problems
 from registry.formats.draft import Draft, Piece
 from registry.formats.factors import factor_problems, order_of, rank_in
 from registry.formats.replacements import replacement_problems, tied_factors
@@ -48,12 +49,12 @@ def match(draft: Draft, base: BaseManifest) -> Match:
             factor and replacement, `TARGET_MODULE_MISSING`, `MODULES_MISSING`, `MODULE_NOT_TARGETED`, `ADAPTER_EMPTY`.
     """
     known = layers(base)
-    names = [name for piece in draft.pieces for name in _candidates(piece)]
+    names = [name for piece in draft.pieces for name in candidates(piece)]
     naming = find_naming(names, known, base.architecture.model_type)
     problems: list[Problem] = []
     placed = _single([_place(piece, naming, known, problems) for piece in sorted(draft.pieces, key=_order)], problems)
     replacements = {name: tensor_name(naming, name, base) for name in draft.replacements}
-    problems += _completeness_problems(draft, base, naming, known)
+    problems += completeness_problems(draft, base, naming, known, {item.module: item.piece for item in placed})
     problems += replacement_problems(draft, replacements, base)
     problems += tied_factors({item.module: item.piece.tensors["a"] for item in placed}, known)
     problems += draft.problems
@@ -74,14 +75,9 @@ def _order(piece: Piece) -> tuple[str, int, str]:
     return piece.module, -1 if piece.expert is None else piece.expert, piece.tensors["a"].name
 
 
-def _candidates(piece: Piece) -> tuple[str, ...]:
-    """The names of the layer this factor can be of."""
-    return tuple(f"{piece.module}.{name.rpartition('.')[2]}" for name in piece.parameters) or (piece.module,)
-
-
 def _place(piece: Piece, naming: Naming, known: Mapping[str, Layer], problems: list[Problem]) -> tuple[Placed, ...]:
     """Every place a factor fits; what is wrong where it fits none, or none of its names is in the base."""
-    names = [name for name in map(naming.base_name, _candidates(piece)) if name is not None]
+    names = [name for name in map(naming.base_name, candidates(piece)) if name is not None]
     offered = {name: layer for name in names for layer in [_layer(name, known)] if layer is not None}
     wrong = {name: factor_problems(piece, layer) for name, layer in offered.items()}
     fitting = tuple(_placed(piece, name, offered[name]) for name in offered if not wrong[name])
@@ -136,47 +132,3 @@ def tensor_name(naming: Naming, name: str, base: BaseManifest) -> str:
     renamed = f"{naming.base_name(module) or module}.{leaf}"
     stored = renamed.partition("#")[0]
     return renamed if not isinstance(base.weights, str) and stored in base.weights else name
-
-
-def _completeness_problems(
-    draft: Draft, base: BaseManifest, naming: Naming, known: Mapping[str, Layer]
-) -> list[Problem]:
-    """The file's modules are exactly those the config targets in the base; patterns see the adapter's names."""
-    if draft.targets is None:
-        return []
-    outputs = output_modules(base)
-    targets = draft.targets
-    named = {name: naming.adapter_name(name) for name in known}
-    expected = {
-        name
-        for name, inside in named.items()
-        if inside is not None and targets(inside, known[name].kind, name in outputs)
-    }
-    there = _present(draft, naming, known)
-    missing = sorted(name for name in expected - there.keys() if not known[name].optional)
-    problems = [_missing(named[name] or name) for name in missing]
-    return problems + [_not_targeted(there[name], named[name] or name) for name in sorted(there.keys() - expected)]
-
-
-def _present(draft: Draft, naming: Naming, known: Mapping[str, Layer]) -> dict[str, Piece]:
-    """Which layers the file has factors for, whether or not they fit."""
-    found = {}
-    for piece in draft.pieces:
-        for candidate in _candidates(piece):
-            name = naming.base_name(candidate) or ""
-            layer = name if name in known else name.removesuffix(".weight")
-            if layer in known:
-                found[layer] = piece
-    return found
-
-
-def _missing(module: str) -> Problem:
-    hint = "The save was incomplete, or target_modules names more than was trained."
-    path = ("adapter_config.json", "target_modules", module)
-    return problem("MODULES_MISSING", path, "factors for every targeted module", "none in the file", hint)
-
-
-def _not_targeted(piece: Piece, module: str) -> Problem:
-    hint = "PEFT would drop these tensors without a word; name the module in target_modules."
-    path = (piece.tensors["a"].file, module)
-    return problem("MODULE_NOT_TARGETED", path, "a module that target_modules names", "not named", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,17 @@ def test_an_activated_lora_keeps_its_invocation(tmp_path: Path) -> None:
     get_peft_model(model("llama"), config).save_pretrained(str(tmp_path))
     adapter = read_adapter(tmp_path, read_base(base).manifest).manifest
     assert (adapter.family, adapter.training) == ("alora", {"invocation_tokens": "3,1,4"})
+
+
+def test_an_experts_parameter_without_factors_is_missed(tmp_path: Path) -> None:
+    base = saved("mixtral")
+    both = ["experts.gate_up_proj", "experts.down_proj"]
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=[], target_parameters=both[1:])
+    get_peft_model(model("mixtral"), config).save_pretrained(str(tmp_path))
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target_parameters": both}))
+    with pytest.raises(RefusedError) as caught:
+        read_adapter(tmp_path, read_base(base).manifest)
+    assert [(problem.code, str(problem.path[-1]).rpartition(".")[2]) for problem in caught.value.problems] == [
+        ("MODULES_MISSING", "gate_up_proj")
+    ] * 2
