@@ -43,6 +43,11 @@ class Wish:
     store: Store | None = None
     acknowledge: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def hands_out(self) -> bool:
+        """Whether this is only the form in which something goes out, and nothing new under a name."""
+        return self.rule == "plain_lora" and self.name is None
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -95,9 +100,10 @@ def check_options(wish: Wish) -> None:
 
 
 def subject_of(reader: Reader, ref: str, wish: Wish) -> Subject:
-    """A wish about the adapter a reference means; what was yanked is not converted."""
+    """A wish about the adapter a reference means; what was yanked is not converted, but what is live is handed out."""
     digests = [resolve.digest_of(reader, item) for item in (ref, wish.initial) if item is not None]
-    resolve.refuse_yanked(reader, digests)
+    if not wish.hands_out:
+        resolve.refuse_yanked(reader, digests)
     parent, *rest = (resolve.adapter_of(reader, digest) for digest in digests)
     old = manifests.load(reader, parent.base, BaseManifest)
     new = old if wish.base is None else resolve.base_of(reader, wish.base)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from registry.errors import ConflictError, NotFoundError, ProblemError, RefusedError, UnavailableError
-from registry.service import add, publish
+from registry.service import add, publish, say
 from registry.service.context import Context
 from registry.service.export import Form
 from registry.service.handed import Synced
@@ -127,6 +127,11 @@ def test_what_a_killed_run_left_is_removed_by_the_next(registry: Context, tmp_pa
     (folder / ".live.abc.partial").symlink_to("nowhere")
     sync(registry, "bot", folder, FORM)
     assert list(folder.glob(".*.partial")) == []
+
+
+def test_what_is_live_is_handed_out_although_it_was_yanked_since(registry: Context, tmp_path: Path) -> None:
+    say.yank(registry, "one", "bad answers")
+    assert sync(registry, "bot", tmp_path / "served", FORM).changed
 
 
 def test_a_channel_nobody_published_to_is_not_found(registry: Context, tmp_path: Path) -> None:
