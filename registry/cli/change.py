@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import BinaryIO, Final
 
 import click
 
 from registry.cli.output import console, emit
 from registry.cli.refs import generation
-from registry.cli.report import decision_table, ledger_table
+from registry.cli.report import decision_table, ledger_table, names_of
 from registry.cli.spec_help import SPEC_HELP
 from registry.cli.state import State, output_option, pass_state, steps_bar
 from registry.client import require_proceeding
 from registry.service.results import Admitted, Published
+from schemas.digests import Digest
 from schemas.names import short
 
 
@@ -44,8 +46,9 @@ def admit(
     state.flags |= {key: value for key, value in chosen.items() if value is not None}
     with state.registry() as registry, steps_bar("composing") as progress:
         answer = registry.admit(spec.read(), dry_run=dry_run, plan=plan, progress=progress)
+        names = names_of(registry, answer) if state.output == "table" else {}
     if state.output == "table":
-        _print(answer)
+        _print(answer, names)
     else:
         emit(answer.document(), state.output, ())
     require_proceeding(answer)
@@ -81,9 +84,9 @@ def rollback(state: State, channel: str, to: str | None, expect: str | None, rea
     _tell(state, published)
 
 
-def _print(answer: Admitted) -> None:
+def _print(answer: Admitted, names: Mapping[Digest, str]) -> None:
     out = console()
-    out.print(decision_table(answer))
+    out.print(decision_table(answer, names))
     if answer.measurement is not None:
         out.print(ledger_table(answer.measurement))
     if answer.plan is not None:

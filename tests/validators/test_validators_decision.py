@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.decision import COMPONENTS, COORDINATES, REFUSING, Finding
 from schemas.methods import Choices, Lane, SvdChoices
 from tests.validators.examples import SHAPES, codes, judge, make_adapter, make_base, make_spec, weight_map
-from validators import CODES, CouldNotCheckError, decide
+from validators import CODES, CouldNotCheckError, decide, problem_of
 from validators.context import finding, gather
 from validators.decision import outcome, predicates, run, vector
 from validators.rules import RULES
@@ -159,3 +159,20 @@ def test_findings_come_in_one_order_whatever_the_order_of_the_rules(found: list[
     assert run(rules, context) == straight
     places = [COMPONENTS.index(one.predicate) for one in straight]
     assert all(first <= second for first, second in pairwise(places))
+
+
+def test_a_finding_is_a_problem_with_its_place_and_its_repair() -> None:
+    found = finding("WEIGHT_ZERO", "spec", ("members", 0), "not 0", "0")
+    problem = problem_of(found)
+    assert (problem.code, problem.pointer, problem.expected, problem.observed) == (
+        "WEIGHT_ZERO",
+        "/members/0",
+        "not 0",
+        "0",
+    )
+    assert problem.hint == CODES["WEIGHT_ZERO"].recovery
+
+
+def test_a_base_that_was_not_read_knows_no_shape() -> None:
+    assert make_base("not_verified").shape_of("layers.0.q_proj") is None
+    assert BASE.shape_of("layers.0.q_proj") == SHAPES["layers.0.q_proj"]
