@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 from statistics import median
 from typing import Final
 
@@ -63,8 +63,17 @@ def _compared(place: Placed, read: ReadEntry, weight: ReadWeight) -> Iterable[tu
     w = weight(place.layer.weights[0])
     if a is None or b is None or w is None or w.shape != (b.shape[0], a.shape[1]):
         return
-    inner = float(np.sum((b.T @ w) * a)) * place.piece.scale.value
-    size = sqrt(max(float(np.sum((b.T @ b) * (a @ a.T))), 0.0)) * abs(place.piece.scale.value)
-    norm = float(np.linalg.norm(w))
-    if size and norm:
-        yield inner / (size * norm), inner / size**2, 1.0 / sqrt(w.size)
+    scale = place.piece.scale.value
+    with np.errstate(over="ignore", invalid="ignore"):
+        inner, square = _inner(w, a, b)
+        size, norm = sqrt(max(square, 0.0)) * abs(scale), float(np.linalg.norm(w))
+    if isfinite(inner) and isfinite(size) and size and norm:
+        yield inner * scale / (size * norm), inner * scale / size**2, 1.0 / sqrt(w.size)
+
+
+def _inner(w: Floats, a: Floats, b: Floats) -> tuple[float, float]:
+    """<W, B A> and <B A, B A>, by the product itself where it is smaller than the Gram matrices."""
+    if a.shape[0] >= min(w.shape):
+        product = b @ a
+        return float(np.sum(w * product)), float(np.sum(product * product))
+    return float(np.sum((b.T @ w) * a)), float(np.sum((b.T @ b) * (a @ a.T)))
