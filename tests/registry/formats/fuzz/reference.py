@@ -63,7 +63,7 @@ def deltas(files: dict[str, bytes], weights: dict[str, NDArray[Any]], model: dic
 def _read(files: dict[str, bytes], model: dict[str, Any]) -> Deltas:
     config = loads(files["adapter_config.json"]) if "adapter_config.json" in files else None
     need(config is None or isinstance(config, dict))
-    if config is None:
+    if config is None or "pytorch_lora_weights.safetensors" in files:
         if "model_config.yaml" in files:
             return _nemo(files, model)
         arrays = _only(files)
