@@ -12,6 +12,7 @@ from schemas.continual import ContinualStateManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.errors import DigestMismatchError, Problem, RefusedError
+from schemas.evaluation import EvaluationManifest
 from schemas.model import Manifest
 from schemas.publication import PublicationManifest, StatementManifest
 from schemas.release import CandidateManifest, ResolvedRouteManifest, TransactionManifest
@@ -27,6 +28,7 @@ AnyManifest = (
     | CandidateManifest
     | ResolvedRouteManifest
     | TransactionManifest
+    | EvaluationManifest
     | ConversionManifest
     | AdmissionManifest
     | PublicationManifest
@@ -46,6 +48,7 @@ KINDS: Final[dict[str, type[Manifest]]] = {
         CandidateManifest,
         ResolvedRouteManifest,
         TransactionManifest,
+        EvaluationManifest,
         ConversionManifest,
         AdmissionManifest,
         PublicationManifest,

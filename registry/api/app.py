@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
-from registry.api import bodies, channels, compositions, health, manifests, states, uploads
+from registry.api import bodies, channels, compositions, health, leases, manifests, states, uploads
 from registry.api.jobs import JobRunner
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.problems import invalid_response, problem_response
@@ -40,6 +40,7 @@ def create_app(context: Context, *, open_reads: bool = False, body_limit: int = 
         compositions.router,
         channels.router,
         states.router,
+        leases.router,
     ):
         app.include_router(router)
     return app

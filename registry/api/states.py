@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator
 
 from registry.api.auth import Composing, Reading, Registering
 from registry.api.bodies import tupled
-from registry.service import contracts, decide, histories, releases, routers, routes
-from registry.service.results import Added, Admitted, ContractDifference, StateReport
+from registry.service import contracts, decide, evaluations, histories, releases, routers, routes
+from registry.service.results import Added, Admitted, ContractDifference, EvaluationReport, StateReport
 from registry.service.specs import parse_document
 from schemas.release import ReleaseSpec
 
@@ -67,6 +67,18 @@ def post_continual_state(context: Registering, body: DocumentIn, response: Respo
 def get_state_report(context: Reading, ref: str) -> StateReport:
     """What a continual state costs, and how its tasks fared."""
     return histories.report(context, ref)
+
+
+@router.post("/evaluations", status_code=201)
+def post_evaluation(context: Registering, body: DocumentIn, response: Response) -> Added:
+    """Register an evaluation. 200 when it is already held."""
+    return answer(response, evaluations.add_evaluation(context, body.document, body.name))
+
+
+@router.get("/evaluations/{ref}/report")
+def get_evaluation_report(context: Reading, ref: str) -> EvaluationReport:
+    """What an evaluation's contrasts say, and whether its selected candidate passed."""
+    return evaluations.report(context, ref)
 
 
 @router.post("/resolved-routes", status_code=201)

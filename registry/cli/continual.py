@@ -1,4 +1,4 @@
-"""`registry state`, `registry kv-identity`: what a continual state costs, and what a prefix key holds."""
+"""`registry state`, `registry evaluation`, `registry kv-identity`: what registered records say together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Final
 
 import click
 
-from registry.cli.output import emit
+from registry.cli.output import emit, emit_rows
 from registry.cli.refs import generation
 from registry.cli.state import State, output_option, pass_state
+from schemas.names import short
 
 
 @click.command("state")
@@ -52,8 +53,24 @@ def kv_identity(state: State, channel: str, number: str | None) -> None:
     emit(found.document(), state.output, lines)
 
 
+@click.command("evaluation")
+@click.argument("ref")
+@output_option
+@pass_state
+def evaluation_report(state: State, ref: str) -> None:
+    """Paired differences of the evaluation REF, and whether its selected candidate passed."""
+    with state.registry() as registry:
+        found = registry.evaluation_report(ref)
+    if state.output != "table":
+        emit(found.document(), state.output, ())
+        return
+    rows = [{"split": split, **item.document()} for split in ("selection", "test") for item in getattr(found, split)]
+    emit_rows(rows, state.output, ("split", "quality", "pairs", "missing", "mean", "standard_error"))
+    click.echo(f"{found.verdict}: {short(found.selected)}")
+
+
 def _score(value: float | None) -> str:
     return "missing" if value is None else f"{value:.3f}"
 
 
-COMMANDS: Final = (state_report, kv_identity)
+COMMANDS: Final = (state_report, evaluation_report, kv_identity)

@@ -79,4 +79,23 @@ def add_transaction(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-COMMANDS: Final = (add_compute_contract, add_router, add_continual_state, add_resolved_route, add_transaction)
+@click.command("evaluation")
+@FILE
+@NAME
+@output_option
+@pass_state
+def add_evaluation(state: State, file: BinaryIO, name: str) -> None:
+    """Register the evaluation in FILE (YAML or JSON): a frozen design, its cells, and what was declared before."""
+    with state.registry() as registry:
+        added = registry.add_evaluation(parse_document(file.read()), name)
+    tell(state, added)
+
+
+COMMANDS: Final = (
+    add_evaluation,
+    add_compute_contract,
+    add_router,
+    add_continual_state,
+    add_resolved_route,
+    add_transaction,
+)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from registry.service import cache, contracts, histories, routers, routes
+from registry.service import cache, contracts, evaluations, histories, leases, routers, routes
 from registry.service.context import Context
-from registry.service.results import Added, CacheIdentity, ContractDifference, StateReport
+from registry.service.results import (
+    Added,
+    CacheIdentity,
+    ContractDifference,
+    DrainView,
+    EvaluationReport,
+    Lease,
+    StateReport,
+)
 from schemas.canonical import JsonObject
 
 
@@ -46,3 +54,27 @@ class States:
     def cache_identity(self, channel: str, generation: int | None = None) -> CacheIdentity:
         """The static part of a prefix key, and the fields a server adds."""
         return cache.show(self.context, channel, generation)
+
+    def acquire_lease(self, channel: str, holder: str, ttl_s: float = 60.0) -> Lease:
+        """Bind a replica's new work to the newest generation."""
+        return leases.acquire(self.context, channel, holder, ttl_s)
+
+    def renew_lease(self, lease_id: str, ttl_s: float = 60.0) -> Lease:
+        """Hold on to a generation."""
+        return leases.renew(self.context, lease_id, ttl_s)
+
+    def release_lease(self, lease_id: str) -> Lease:
+        """Let go of a generation after its last use."""
+        return leases.release(self.context, lease_id)
+
+    def drain(self, channel: str) -> DrainView:
+        """How far a channel's older generations have drained."""
+        return leases.drain(self.context, channel)
+
+    def add_evaluation(self, document: JsonObject, name: str) -> Added:
+        """Register an evaluation."""
+        return evaluations.add_evaluation(self.context, document, name)
+
+    def evaluation_report(self, ref: str) -> EvaluationReport:
+        """What an evaluation's contrasts say."""
+        return evaluations.report(self.context, ref)

@@ -11,6 +11,7 @@ from schemas.decision import Decision, Outcome
 from schemas.digests import Digest
 from schemas.model import Record
 from validators.compute import Comparison
+from validators.evaluations import Paired, Verdict
 from validators.growth import Ledgers, Transfer
 
 State = Literal["yanked", "purged"]
@@ -266,3 +267,44 @@ class CacheIdentity(Record):
     kv_identity: Digest
     static: JsonObject
     request_fields: tuple[str, ...]
+
+
+class Lease(Record):
+    """A replica's hold on exactly the artifacts of one generation; times are the database's."""
+
+    id: str
+    channel: str
+    generation: int
+    holder: str
+    artifacts: tuple[Digest, ...]
+    acquired: str
+    expires: str
+    held: bool
+
+
+class Drain(Record):
+    """How far one generation is: leases that hold it, and leases that ran out without a release."""
+
+    generation: int
+    state: Literal["live", "draining", "expired", "drained"]
+    held: int
+    expired: int
+
+
+class DrainView(Record):
+    """A channel's generations as replicas hold them; those before the first listed are drained."""
+
+    channel: str
+    head: int
+    generations: tuple[Drain, ...]
+    leases: tuple[Lease, ...]
+
+
+class EvaluationReport(Record):
+    """What an evaluation says: a contrast and quality each, on the split that selects and on the one that tests."""
+
+    evaluation: Digest
+    selected: Digest
+    verdict: Verdict
+    selection: tuple[Paired, ...]
+    test: tuple[Paired, ...]

@@ -64,6 +64,10 @@ class Api:
         """A PUT."""
         return self._client.put(path, headers=self._headers, **arguments)
 
+    def delete(self, path: str) -> Any:
+        """A DELETE."""
+        return self._client.delete(path, headers=self._headers)
+
     def get(self, path: str) -> Any:
         """A GET."""
         return self._client.get(path, headers=self._headers)

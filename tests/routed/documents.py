@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from schemas.canonical import JsonObject, JsonValue
 from schemas.compute import ComputeContractManifest, built_in
 from schemas.continual import ContinualStateManifest
 from schemas.digests import blob_digest
+from schemas.evaluation import EvaluationManifest
 from schemas.model import Manifest, validate
 from schemas.release import CandidateManifest, ResolvedRouteManifest, TransactionManifest
 from schemas.router import RouterManifest
@@ -160,7 +162,7 @@ def candidate(base: str, *adapters: str) -> JsonObject:
         "router": blob_digest(b"router"),
         "state": "none",
         "adapters": [*adapters],
-        "product": {name: blob_digest(name.encode()) for name in "BMTFC"} | {"S": "none"},
+        "product": {"S": "none", **{name: blob_digest(name.encode()) for name in "BMTFC"}},
     }
 
 
@@ -198,6 +200,52 @@ def transaction(candidate_digest: str, route_digest: str, /, **changes: Any) -> 
     return document | changes
 
 
+WORKLOADS = ("domain_alpha", "base_retention", "unseen_transfer", "calibration", "safety")
+QUALITIES: JsonObject = dict(zip(("target", "base", "unseen", "calibration", "safety"), WORKLOADS, strict=True))
+
+
+def evaluation(means: dict[str, float], /, **changes: Any) -> JsonObject:
+    """Candidates scored on every workload under four nuisance tuples that shift all of them alike.
+
+    The first is the baseline of all others; the second is selected and tested.
+    """
+    baseline, selected = [*means][:2]
+    cells: list[JsonValue] = [
+        {
+            "candidate": candidate,
+            "workload": workload,
+            "split": split,
+            "nuisance": nuisance,
+            "value": mean + 0.01 * nuisance,
+        }
+        for split in ("selection", "test")
+        for candidate, mean in means.items()
+        for workload in WORKLOADS
+        for nuisance in range(4)
+        if split == "selection" or candidate in (baseline, selected)
+    ]
+    document: JsonObject = {
+        "design": {
+            "candidates": [*means],
+            "workloads": [*WORKLOADS],
+            "nuisances": [
+                {"init": f"i{n}", "data": f"d{n}", "route_tie": f"t{n}", "request_order": f"r{n}"} for n in range(4)
+            ],
+            **{split: blob_digest(split.encode()) for split in ("training", "route_validation", "selection", "test")},
+        },
+        "estimand": {"quality": "target", "direction": "higher"},
+        "evaluator": "exact_match/1",
+        "contrasts": [{"candidate": candidate, "baseline": baseline} for candidate in [*means][1:]],
+        "qualities": QUALITIES,
+        "margins": {"base": 0.01, "safety": 0.0},
+        "selection_rule": "highest mean target on the selection split",
+        "tie_break": "candidate order",
+        "selected": selected,
+        "cells": cells,
+    }
+    return document | changes
+
+
 SCORES: list[JsonValue] = [[0.8, 0.25], [0.72, None]]
 
 
@@ -215,6 +263,7 @@ def stated() -> tuple[Manifest, ...]:
         ),
         validate(CandidateManifest, candidate(base, first, second)),
         validate(ResolvedRouteManifest, route(blob_digest(b"router"), [first, second])),
+        validate(EvaluationManifest, evaluation({first: 0.7175, second: 0.7575})),
         validate(TransactionManifest, transaction(blob_digest(b"candidate"), blob_digest(b"route"))),
     )
 
@@ -225,6 +274,10 @@ def mutations(document: JsonObject) -> Iterator[tuple[Path, JsonObject]]:
         here = value_at(document, path)
         for other in alternatives(here):
             if other != here or type(other) is not type(here):
-                found = replaced(document, path, lambda _, other=other: other)
+                found = replaced(document, path, partial(_instead, other))
                 assert isinstance(found, dict)
                 yield path, found
+
+
+def _instead(other: JsonValue, _: JsonValue) -> JsonValue:
+    return other

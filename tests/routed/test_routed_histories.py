@@ -12,14 +12,14 @@ import pytest
 from registry.client import EmbeddedRegistry
 from registry.errors import RefusedError
 from schemas.adapter import AdapterManifest, FactorManifest, make_scale
-from schemas.canonical import JsonObject
+from schemas.canonical import JsonObject, JsonValue
 from schemas.continual import ContinualStateManifest, TaskTime
 from schemas.model import validate
 from schemas.router import RouterManifest
 from tests.routed.conftest import Api, Run, written
 from tests.routed.documents import MATRIX, mutations, router, state, tensor
 from tests.support import tiny
-from tests.validators.examples import SHAPES, make_adapter, make_base
+from tests.validators.examples import ARCHITECTURE, SHAPES, make_adapter, make_base
 from tests.validators.examples import tensor as content
 from validators.codes import continual
 from validators.continual import capacity, judge_state
@@ -109,7 +109,7 @@ def wide(rank: int) -> AdapterManifest:
 
 def elsewhere() -> AdapterManifest:
     """A task trained on another base."""
-    other = make_base(architecture=BASE.architecture.model_copy(update={"vocab_size": 7}))
+    other = make_base(architecture=ARCHITECTURE.model_copy(update={"vocab_size": 7}))
     return make_adapter(other, "elsewhere")
 
 
@@ -179,10 +179,11 @@ def test_the_documents_matrix_gives_its_four_estimands() -> None:
 
 
 def test_a_missing_cell_stays_missing_in_all_that_needs_it() -> None:
-    scores = [[0.8, 0.25, 0.18], [0.72, None, 0.25], [0.68, 0.78, 0.85]]
+    scores: JsonValue = [[0.8, 0.25, 0.18], [0.72, None, 0.25], [0.68, 0.78, 0.85]]
     found = transfer(validate(TaskTime, {**MATRIX, "scores": scores}))
     assert (found.bwt, found.forgetting[1]) == (None, None)
-    assert (found.acc, found.fwt) == (pytest.approx(0.77), pytest.approx(0.075))
+    assert found.acc == pytest.approx(0.77)
+    assert found.fwt == pytest.approx(0.075)
     one = transfer(validate(TaskTime, {"metric": "accuracy", "scores": [[0.5]], "baseline": [None]}))
     assert one.model_dump() == {"acc": 0.5, "bwt": None, "fwt": None, "forgetting": ()}
     assert transfer(validate(TaskTime, {**MATRIX, "baseline": [0.1, None, 0.15]})).fwt is None
@@ -206,8 +207,8 @@ def test_the_documents_layer_has_twelve_factor_and_eight_rater_scalars() -> None
     tasks = [square(f"task {number}") for number in range(3)]
     known = {adapter.digest: adapter for adapter in tasks}
     raters: JsonObject = {f"u{i}": {"role": "gate", "value": tensor(f"u{i}", 2)} for i in range(4)}
-    pool = [{"adapter": adapter.digest} for adapter in tasks]
-    mixed = validate(RouterManifest, router(BASE.digest, [*pool], tensors=raters, no_op_ids=[0]))
+    pool: list[JsonValue] = [{"adapter": adapter.digest} for adapter in tasks]
+    mixed = validate(RouterManifest, router(BASE.digest, pool, tensors=raters, no_op_ids=[0]))
     document = state(BASE.digest, [*known], ["blake3:" + "0" * 64, "blake3:" + "1" * 64], **MIXTURE)
     found = ledgers(validate(ContinualStateManifest, document), known, mixed)
     assert (found.factors, found.selector, found.factors + found.selector) == (12, 8, 20)

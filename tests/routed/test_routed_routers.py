@@ -20,7 +20,7 @@ from schemas.router import Extents, RouterManifest
 from tests.routed.conftest import Api, Run, written
 from tests.routed.documents import REQUEST, TOP_K, mutations, router, tensor
 from tests.support import tiny
-from tests.validators.examples import SHAPES, make_adapter, make_base, make_factor
+from tests.validators.examples import ARCHITECTURE, SHAPES, make_adapter, make_base, make_factor
 from tests.validators.examples import tensor as content
 from validators.codes import routed
 from validators.routes.families import ROUTES
@@ -42,7 +42,7 @@ def experts(*ranks: int, shared: bool = True, base: Any = BASE) -> AdapterManife
             label=f"expert {number}",
             rank=rank,
             expert=number,
-            **({"a": content("shared", rank, SHAPES[MODULE][1])} if shared else {}),
+            a=content("shared" if shared else f"own {number}", rank, SHAPES[MODULE][1]),
         )
         for number, rank in enumerate(ranks)
     ]
@@ -81,7 +81,7 @@ def test_a_whole_router_is_found_without_fault(changes: JsonObject) -> None:
 
 
 GATES: JsonObject = {"activation": "softmax", "normalization": "pool_row", "gradient": "full", "dtype": "float32"}
-TWO_LAYERS = {"positions": "every", "layers": 2, "matrices": 1}
+TWO_LAYERS: JsonObject = {"positions": "every", "layers": 2, "matrices": 1}
 BREACHES: dict[str, JsonObject] = {
     "GATE_ENTRIES_DIFFER": {"extents": TWO_LAYERS},
     "LIFETIME_CALLED_PLACEMENT": {**REQUEST, "extents": {"positions": "every", "layers": 1, "matrices": 1}},
@@ -149,7 +149,7 @@ def test_a_zero_branch_has_a_row_of_its_own() -> None:
 
 
 def test_a_pool_holds_adapters_of_one_base_and_experts_they_have() -> None:
-    other = make_base(architecture=BASE.architecture.model_copy(update={"vocab_size": 7}))
+    other = make_base(architecture=ARCHITECTURE.model_copy(update={"vocab_size": 7}))
     stranger = make_adapter(other, "stranger")
     assert codes(router(BASE.digest, [*POOL[:2], {"adapter": stranger.digest}]), stranger) == {"POOL_BASE_DIFFERS"}
     hydra = experts(2, 2)

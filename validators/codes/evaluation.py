@@ -58,7 +58,7 @@ RECORDS: Final = (
     ),
     CodeRecord(
         "QUALITY_INCOMPLETE", "T", "evidence", "rejected", "spec",
-        "Target, base retention, unseen transfer, calibration and safety stand apart, each with a metric of the design.",
+        "Target, base, unseen transfer, calibration and safety stand apart, each with a workload of its own.",
         "A gain on the target hides a loss elsewhere.",
         "Name the workload of each quality; a missing score is null.",
         "quality_averaged",

@@ -154,20 +154,15 @@ def test_an_upload_advances_only_from_where_it_stands(database_url: str) -> None
             uploads.get(reader, row.id)
 
 
-def test_leases_run_out_or_are_released(database_url: str) -> None:
-    clock = Clock()
-    with Database(database_url, clock=clock) as database:
-        until = stamp(NOON + timedelta(seconds=30))
+def test_a_lease_is_held_until_it_is_released(database_url: str) -> None:
+    with Database(database_url) as database:
         held = [
-            database.change(
-                "lease", ME, partial(leases.acquire, channel="live", number=3, holder=holder, expires=until)
-            )
+            database.change("lease", ME, partial(leases.acquire, channel="live", number=3, holder=holder, ttl_s=60.0))
             for holder in ("a", "b")
         ]
-        assert database.change("release", ME, lambda c: leases.release(c, held[0].id))
-        assert not database.change("release", ME, lambda c: leases.release(c, held[0].id))
+        assert database.change("release", ME, lambda c: leases.release(c, held[0].id)).holder == "a"
+        with pytest.raises(NotFoundError) as caught:
+            database.change("release", ME, lambda c: leases.release(c, held[0].id))
+        assert caught.value.code == "LEASE_UNKNOWN"
         with database.reading() as reader:
-            assert [row.holder for row in leases.of(reader, "live")] == ["b"]
-        clock.forward(30)
-        with database.reading() as reader:
-            assert leases.of(reader, "live") == ()
+            assert [(row.holder, holds) for row, holds in leases.of(reader, "live")] == [("b", True)]
