@@ -47,7 +47,7 @@ def canonical_bytes(document: JsonValue) -> bytes:
     """
     try:
         return _ENCODE(_plain(document)).encode()
-    except _UnusualError:
+    except (_UnusualError, TypeError):
         return _by_the_library(document)
     except (UnicodeEncodeError, RecursionError) as error:
         raise _not_canonical(error) from error
