@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from registry.errors import ConflictError, NotFoundError, ProblemError, RefusedError, UnavailableError
 from registry.service import add, publish, say
@@ -202,3 +203,27 @@ def test_a_watch_waits_for_the_first_publication_and_tells_a_failure_once(regist
         publish.publish(registry, "later", ["one"])
         follower.until(lambda: len(follower.switched) == 1)
     assert [error.code for error in follower.failed] == ["CHANNEL_UNKNOWN"]
+
+
+def whole_generation(live: Path) -> int:
+    """What a reader that follows the link once finds: every file as the card says."""
+    directory = live.resolve(strict=True)
+    card: dict[str, Any] = json.loads((directory / "registry.json").read_text(encoding="utf-8"))
+    for entry in card["files"]:
+        data = (directory / entry["path"]).read_bytes()
+        assert entry["blob"] == f"blake3:{blake3(data).hexdigest()}"
+    found: int = card["generation"]["generation"]
+    return found
+
+
+def test_a_reader_finds_whole_generations_in_order_while_they_switch(registry: Context, tmp_path: Path) -> None:
+    folder = tmp_path / "served"
+    seen: list[int] = []
+    with Follower(registry, folder) as follower:
+        follower.until(lambda: len(follower.switched) == 1)
+        for number in range(2, 7):
+            publish.publish(registry, "bot", [("one", "two", "three")[number % 3]])
+            while not seen or seen[-1] < number:
+                seen.append(whole_generation(folder / "live"))
+    assert seen == sorted(seen)
+    assert set(seen) == {1, 2, 3, 4, 5, 6}
