@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from schemas.digests import Digest
-from schemas.model import Finite, Identifier, Key, Manifest, NoneLiteral, NotVerified
+from schemas.model import Finite, Identifier, Key, Manifest, NoneLiteral, NotVerified, Record
 from schemas.names import Name
 
 Generation = Annotated[int, Field(ge=1, le=2**53 - 1)]
@@ -63,6 +63,13 @@ class PublicationManifest(Manifest):
         if self.restored is not None and self.restored >= self.generation:
             raise ValueError("a generation restores an earlier one")
         return self
+
+
+class ChannelPolicy(Record):
+    """What a channel asks of what is published to it: how far its base was read, and a passed evaluation."""
+
+    evidence: Literal["any", "declared", "structural", "content"] = "any"
+    evaluation: bool = False
 
 
 Topic = Literal["provenance", "licence", "label", "yank", "note"]

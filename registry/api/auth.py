@@ -39,6 +39,7 @@ Reading = Annotated[Context, Depends(allowed("read"))]
 Registering = Annotated[Context, Depends(allowed("register"))]
 Composing = Annotated[Context, Depends(allowed("compose"))]
 Publishing = Annotated[Context, Depends(allowed("publish"))]
+Administering = Annotated[Context, Depends(allowed("admin"))]
 
 
 def _missing(permission: str) -> Problem:

@@ -1,13 +1,14 @@
-"""Leases of serving replicas."""
+"""Leases of serving replicas, and what channels ask of what is published to them."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from registry.api.auth import Publishing, Reading
-from registry.service import leases
+from registry.api.auth import Administering, Publishing, Reading
+from registry.service import leases, policies
 from registry.service.results import DrainView, Lease
 from schemas.model import Finite, Record
+from schemas.publication import ChannelPolicy
 
 router = APIRouter(prefix="/v1", tags=["publication"])
 
@@ -47,3 +48,15 @@ def put_lease(context: Publishing, lease_id: str, body: RenewIn) -> Lease:
 def delete_lease(context: Publishing, lease_id: str) -> Lease:
     """Let go after the last use. 409 when it ran out."""
     return leases.release(context, lease_id)
+
+
+@router.get("/channels/{name}/policy")
+def get_policy(context: Reading, name: str) -> ChannelPolicy:
+    """What a channel asks of what is published to it."""
+    return policies.show(context, name)
+
+
+@router.put("/channels/{name}/policy")
+def put_policy(context: Administering, name: str, body: ChannelPolicy) -> ChannelPolicy:
+    """Give a channel a policy; the next publication is held to it."""
+    return policies.put(context, name, body.document())

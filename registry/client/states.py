@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from registry.service import cache, contracts, evaluations, histories, leases, routers, routes
+from registry.service import cache, contracts, evaluations, histories, leases, policies, routers, routes
 from registry.service.context import Context
 from registry.service.results import (
     Added,
@@ -16,6 +16,7 @@ from registry.service.results import (
     StateReport,
 )
 from schemas.canonical import JsonObject
+from schemas.publication import ChannelPolicy
 
 
 class States:
@@ -78,3 +79,11 @@ class States:
     def evaluation_report(self, ref: str) -> EvaluationReport:
         """What an evaluation's contrasts say."""
         return evaluations.report(self.context, ref)
+
+    def channel_policy(self, channel: str) -> ChannelPolicy:
+        """What a channel asks of what is published to it."""
+        return policies.show(self.context, channel)
+
+    def set_channel_policy(self, channel: str, document: JsonObject) -> ChannelPolicy:
+        """Give a channel a policy."""
+        return policies.put(self.context, channel, document)

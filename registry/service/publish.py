@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from registry.db import Change, Reader, channels, manifests
 from registry.errors import NotFoundError, Problem, UsageProblemError
-from registry.service import resolve
+from registry.service import policies, resolve
 from registry.service.cache import kv_identity
 from registry.service.context import Context
 from registry.service.results import Published
@@ -38,6 +38,7 @@ def publish(
     _verify_bytes(context, artifacts)
 
     def work(change: Change) -> Published:
+        policies.require(change, channel, artifacts)
         return _append(change, channel, artifacts, reason, restored=None, expect=expect)
 
     return context.database.change("channel.publish", context.principal, work)

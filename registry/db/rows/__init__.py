@@ -11,6 +11,7 @@ from registry.db.rows.content import (
 )
 from registry.db.rows.core import AppendOnlyRow, AuditEventRow, Row
 from registry.db.rows.naming import AliasEventRow, GenerationArtifactRow, GenerationRow, NameRow, NameVersionRow
+from registry.db.rows.policies import ChannelPolicyRow
 from registry.db.rows.said import (
     LabelRow,
     MeasurementRow,
@@ -28,6 +29,7 @@ __all__ = [
     "BaseLocationRow",
     "BlobPresenceRow",
     "BlobRow",
+    "ChannelPolicyRow",
     "EdgeRow",
     "EvidenceRow",
     "FileRow",
