@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -31,6 +31,7 @@ class Directory:
 
     path: Path
     names: frozenset[str]
+    _objects: dict[str, tuple[JsonObject, FileReading]] = field(default_factory=dict, repr=False, compare=False)
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading without following a link, and make sure that it is still a regular one.
@@ -70,10 +71,12 @@ class Directory:
             return FileReading(name, hasher.finish())
 
     def read_object(self, name: str, limit: int = LARGEST_JSON) -> tuple[JsonObject, FileReading]:
-        """A JSON object, with the digests of the bytes it was parsed from."""
-        data, reading = self.read_file(name, limit)
-        with located(name):
-            return json_object(data), reading
+        """A JSON object, with the digests of the bytes it was parsed from; each file is read once."""
+        if name not in self._objects:
+            data, reading = self.read_file(name, limit)
+            with located(name):
+                self._objects[name] = (json_object(data), reading)
+        return self._objects[name]
 
 
 def open_directory(path: Path) -> Directory:

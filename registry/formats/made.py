@@ -45,5 +45,6 @@ def write_made(scratch: Path, file: str, tensors: Mapping[str, MadeTensor]) -> d
         Their entries by name, as the header of the new file has them.
     """
     data = {tensor.ref: tensor.data for tensor in tensors.values()}
+    scratch.mkdir(mode=0o700, exist_ok=True)
     write_safetensors(scratch / file, {name: tensor.ref for name, tensor in tensors.items()}, data.__getitem__)
     return {entry.name: entry for entry in file_header(open_directory(scratch), file).tensors}

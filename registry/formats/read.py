@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import gettempdir
 from typing import Final
+from uuid import uuid4
 
 from registry.formats import remarks
 from registry.formats.build import Scanned, manifest_of, replaced, replaced_problems, scanned
@@ -59,7 +61,7 @@ def read_adapter(
     """
     checked = open_directory(directory)
     with ExitStack() as stack:
-        made = scratch or Path(stack.enter_context(TemporaryDirectory(prefix="adapter-")))
+        made = scratch or stack.enter_context(_own_scratch())
         draft = draft_adapter(checked, made).on(base)
         found = matched(draft, base)
         tensors = scanned(scan_tensors(checked, made, draft, progress))
@@ -77,6 +79,16 @@ def read_adapter(
         made={name: made / name for name in draft.made},
         binding="witnessed" if len(whole) < len(draft.replacements) else "declared",
     )
+
+
+@contextmanager
+def _own_scratch() -> Iterator[Path]:
+    """A folder that comes to be only when a tensor is rearranged, which few directories need."""
+    folder = Path(gettempdir()) / f"adapter-{uuid4().hex}"
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 def _notes(draft: Draft, found: Match, known: remarks.Remarks) -> dict[str, Note]:

@@ -82,6 +82,7 @@ def write_arranged(directory: Directory, scratch: Path, plan: Sequence[Arrangeme
         refuse_all([problem("TENSOR_FILE_UNEXPECTED", (MADE,), "another name", MADE, hint)])
     refs = {item.name: _ref(item, directory) for item in plan}
     sources = {refs[item.name]: item for item in plan}
+    scratch.mkdir(mode=0o700, exist_ok=True)
     write_safetensors(scratch / MADE, refs, lambda ref: sources[ref].data(directory))
     return {entry.name: entry for entry in file_header(open_directory(scratch), MADE).tensors}
 

@@ -63,11 +63,13 @@ def find_naming(modules: Collection[str], known: Collection[str], model_type: st
         known: as the base stores them.
         model_type: whose prefix and renamings apply.
     """
+    stored = frozenset(known)
+    if stored.issuperset(modules):
+        return Naming(SAME, {})
     renamed = {name: loaded_name(model_type, name) for name in known}
     changed = {stored: loaded for stored, loaded in renamed.items() if stored != loaded}
     rules = tuple(_rules(MODEL_TYPES[model_type].prefix))
     namings = [Naming(rule, names) for names in ({}, changed) if names is not changed or changed for rule in rules]
-    stored = frozenset(known)
     return max(namings, key=lambda naming: sum(naming.base_name(name) in stored for name in modules))
 
 
