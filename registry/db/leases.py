@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import DateTime, delete, func, select, text, update
 
 from registry.db.problems import found
-from registry.db.rows import LeaseRow
+from registry.db.rows import GenerationArtifactRow, LeaseRow
 from registry.db.session import Change, Reader, stamp
 from registry.errors import ConflictError, Problem
+from schemas.digests import Digest
 
 
 def clock(reader: Reader) -> str:
@@ -65,6 +67,14 @@ def of(reader: Reader, channel: str) -> tuple[tuple[LeaseRow, bool], ...]:
     )
     now = _now(reader, channel)
     return tuple((row, row.expires > now) for row in rows)
+
+
+def serving(reader: Reader, artifacts: Iterable[Digest]) -> tuple[LeaseRow, ...]:
+    """The leases that still hold a generation with one of these artifacts in it."""
+    part = GenerationArtifactRow
+    holding = select(LeaseRow).join(part, (part.channel == LeaseRow.channel) & (part.number == LeaseRow.number))
+    rows = {row.id: row for row in reader.chosen(holding, part.artifact, artifacts)}
+    return tuple(row for row in rows.values() if row.expires > _now(reader, row.channel))
 
 
 def _held(change: Change, lease_id: str) -> LeaseRow:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from registry.db import Change, blobs, files, lineage, manifests, purges, tensors
+from registry.db import Change, blobs, files, leases, lineage, manifests, purges, tensors
 from registry.errors import ConflictError, Problem
 from registry.service import resolve
 from registry.service.context import Context
@@ -25,7 +25,8 @@ def purge(context: Context, ref: str, reason: str) -> Purged:
     The tombstone is committed first: a crash after it leaves bytes that `gc` removes.
 
     Raises:
-        ConflictError: `STILL_LIVE` while a channel serves it or something made of it.
+        ConflictError: `STILL_LIVE` while a channel serves it or something made of it, `STILL_LEASED` while a replica
+            holds an older generation that does.
     """
 
     def work(change: Change) -> tuple[Digest, frozenset[Digest]]:
@@ -33,6 +34,7 @@ def purge(context: Context, ref: str, reason: str) -> Purged:
         live = lineage.live(change, digest)
         if live:
             raise ConflictError(_still_live(digest, [f"{row.channel}@g{row.number}" for row in live]))
+        _refuse_leased(change, digest)
         purges.put(change, digest, reason)
         change.note(digest, {"reason": reason})
         return digest, _blobs_of(change, digest)
@@ -99,6 +101,22 @@ def _blobs_of(change: Change, digest: Digest) -> frozenset[Digest]:
         located = tensors.locations(change, {ref.tensor for ref in resolve.tensors_of(manifest)})
         named |= {place.blob for places in located.values() for place in places}
     return frozenset(named)
+
+
+def _refuse_leased(change: Change, digest: Digest) -> None:
+    """A replica may be serving it, or something made of it, from a generation that is no longer live."""
+    reached = [node.digest for node in lineage.descendants(change, digest).nodes]
+    held = leases.serving(change, reached)
+    if held:
+        raise ConflictError(
+            Problem(
+                code="STILL_LEASED",
+                path=(digest,),
+                expected="no lease on a generation with it or something made of it",
+                observed=", ".join(sorted(f"{row.channel}@g{row.number} by {row.holder}" for row in held)[:8]),
+                hint="Wait until these replicas release their leases; `registry lease ls` shows them.",
+            )
+        )
 
 
 def _still_live(digest: Digest, channels: list[str]) -> Problem:

@@ -16,12 +16,14 @@ from registry.service.composer import Stored, placed
 from registry.service.context import Context
 from registry.service.decide import order_of
 from registry.service.results import Fault, Verified
+from registry.service.routers import tensors_of
 from schemas.adapter import AdapterManifest
 from schemas.base import TensorRef
 from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedSpec
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest, TensorHasher
 from schemas.manifests import read_manifest
+from schemas.router import RouterManifest
 
 PAGE: Final = 500
 SVD_TOLERANCE: Final = 1e-6
@@ -54,7 +56,10 @@ def verify(
         ]
         named = _blobs(reader, adapters, whole=ref is None)
         faults += [fault for blob in named for fault in _blob_faults(context, reader, blob, deep=deep)]
-        wanted = _tensors(adapters)
+        routers = [
+            manifests.load(reader, row.digest, RouterManifest) for row in sound if row.kind == RouterManifest.KIND
+        ]
+        wanted = _tensors(adapters) | {ref.tensor: ref for router in routers for ref in tensors_of(router)}
         if deep:
             faults += _tensor_faults(context, reader, wanted, {fault.subject for fault in faults})
             faults += [fault for row in sound if row.kind == "base" for fault in _base_faults(reader, row.digest)]

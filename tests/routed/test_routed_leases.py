@@ -60,6 +60,18 @@ def test_an_expired_lease_is_expired_for_good_and_never_drained(registry: Embedd
     assert [(lease.holder, lease.held) for lease in registry.drain("bot").leases] == [("lost", False)]
 
 
+def test_nothing_is_purged_that_a_replica_still_serves_from_an_older_generation(registry: EmbeddedRegistry) -> None:
+    registry.publish("bot", ["one"])
+    lease = registry.acquire_lease("bot", "replica", 60.0)
+    registry.publish("bot", ["two"])
+    with pytest.raises(ConflictError) as caught:
+        registry.purge("one", "wrong data")
+    assert caught.value.code == "STILL_LEASED"
+    assert caught.value.problems[0].observed == "bot@g1 by replica"
+    registry.release_lease(lease.id)
+    assert registry.purge("one", "wrong data").reason == "wrong data"
+
+
 @pytest.mark.parametrize("days", [-400, 400])
 def test_a_replica_whose_clock_jumps_changes_nothing(registry: EmbeddedRegistry, days: int) -> None:
     registry.publish("bot", ["one"])

@@ -248,7 +248,10 @@ def test_a_router_is_stored_with_its_tensors_and_its_lineage(registry: EmbeddedR
     assert not registry.add_router(per_module(), "route", file).created
     retrained = gates(tmp_path / "retrained.safetensors", **{f"{tiny.MODULES[0]}.gate": np.eye(3, 8, dtype=np.float32)})
     assert registry.add_router(per_module(), "route", retrained).version == 2
-    assert registry.verify(deep=True).clean
+    verified = registry.verify(deep=True)
+    assert verified.clean
+    # four factors' a and b in each of three adapters; gates of two versions, three of which are the same
+    assert verified.tensors == 3 * 8 + 4 + 1
 
 
 def test_a_tensor_is_missing_foreign_or_not_a_number(registry: EmbeddedRegistry, tmp_path: Path) -> None:
