@@ -59,6 +59,11 @@ class Product(Record):
     C: Digest
     S: Digest | NoneLiteral
 
+    @property
+    def model(self) -> Digest:
+        """``I_model``: equal exactly when all six components are, whatever a runtime does."""
+        return manifest_digest("model", canonical_bytes(self.document()))
+
 
 class CandidateManifest(LinkedManifest):
     """The release state of a lane: its parts, and the product that tells two states of equal shapes apart.
@@ -181,11 +186,6 @@ def product(
         C=_part("C", {"lane": lane, "router": "none" if router is None else router.digest}),
         S="none" if state is None else state.digest,
     )
-
-
-def model_identity(parts: Product) -> Digest:
-    """``I_model``: equal exactly when all six components are."""
-    return manifest_digest("model", canonical_bytes(parts.document()))
 
 
 def _sets(state: ContinualStateManifest) -> dict[str, JsonValue]:

@@ -14,13 +14,17 @@ from registry.client import EmbeddedRegistry
 from registry.errors import RefusedError, UsageProblemError
 from registry.service.results import Admitted
 from schemas.canonical import JsonObject
-from tests.routed.documents import TOP_K, route, router, transaction
+from schemas.digests import blob_digest
+from schemas.model import Record, validate
+from schemas.release import Product, ResolvedRelease, ResolvedRouteManifest
+from tests.routed.documents import TOP_K, route, router, state, transaction
 from tests.routed.test_routed_histories import named
 from tests.routed.test_routed_routers import gates, per_module
 from tests.support import tiny
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 POOL: list[Any] = ["one", "two", "three"]
+DIGEST = blob_digest(b"something")
 
 
 def hydra(folder: Path, experts: int = 3) -> Path:
@@ -223,3 +227,76 @@ def test_generations_41_42_43_of_the_document_keep_tuple_and_never_identity(
 def test_a_release_of_nothing_is_a_usage_error(registry: EmbeddedRegistry) -> None:
     with pytest.raises(UsageProblemError, match="RELEASE_EMPTY"):
         registry.admit(b'{"name": "x", "lane": "joint_routed", "router": null}')
+
+
+def product_of(registry: EmbeddedRegistry, answer: Admitted) -> Product:
+    """The typed product of an admitted release."""
+    manifest = registry.show(str(answer.candidate)).manifest
+    return validate(Product, manifest["product"])
+
+
+def test_a_retrained_router_is_another_model_and_nothing_else_of_it(registry: EmbeddedRegistry, tmp_path: Path) -> None:
+    registry.add_router(per_module(family="mole"), "route", gates(tmp_path / "gates.safetensors"))
+    before = product_of(registry, admit(registry, "posthoc_routed", router="route"))
+    eye = np.eye(3, tiny.HIDDEN, dtype=np.float32)
+    retrained = gates(tmp_path / "retrained.safetensors", **{f"{tiny.MODULES[0]}.gate": eye})
+    registry.add_router(per_module(family="mole"), "route", retrained)
+    after = product_of(registry, admit(registry, "posthoc_routed", router="route@2"))
+    changed = {name for name in Product.model_fields if getattr(before, name) != getattr(after, name)}
+    assert changed == {"C"}
+    assert before.model != after.model
+    again = product_of(registry, admit(registry, "posthoc_routed", router="route@1"))
+    assert again.model == before.model
+
+
+def test_a_release_on_an_unread_base_waits_for_its_condition(
+    registry: EmbeddedRegistry, tiny_base: Path, tmp_path: Path
+) -> None:
+    registry.add_base(tiny_base, "shapes", evidence="structural")
+    registry.add_adapter(tiny.write_adapter(tmp_path / "loose", 9), "shapes", "loose")
+    registry.add_continual_state(state("shapes", ["loose"], []), "s1")
+    waiting = admit(registry, "olora_ordered", state="s1")
+    assert (waiting.outcome, waiting.candidate) == ("conditional", None)
+    spec = {"name": "release", "lane": "olora_ordered", "state": "s1", "acknowledge": ["BASE_EVIDENCE_STRUCTURAL"]}
+    assert registry.admit(json.dumps(spec).encode()).candidate is not None
+    assert registry.admit(json.dumps(spec).encode(), dry_run=True).admission is None
+
+
+def test_a_state_is_released_in_its_own_lane_and_with_its_own_selector(
+    registry: EmbeddedRegistry, tmp_path: Path
+) -> None:
+    file = raters(tmp_path / "raters.safetensors")
+    registry.add_router(rater_router(), "raters", file)
+    registry.add_router(rater_router() | {"mask": "valid_rows"}, "others", file)
+    for count in (1, 2, 3):
+        registry.add_continual_state(named(*POOL[:count]), f"s{count}")
+    assert found(admit(registry, "amlora_selector", router="raters", state="s3")) == {"LANE_CONTRADICTED"}
+    mixed = named(*POOL, lane="amlora_selector", concatenation="separate_branches", selector="raters")
+    registry.add_continual_state(mixed, "mixed")
+    assert found(admit(registry, "amlora_selector", router="others", state="mixed")) == {"LANE_CONTRADICTED"}
+
+
+@pytest.mark.parametrize(
+    ("model", "document"),
+    [
+        (ResolvedRouteManifest, route(DIGEST, [DIGEST, DIGEST], reconstruction=DIGEST)),
+        (ResolvedRouteManifest, route(DIGEST, [DIGEST, DIGEST], layers=[])),
+        (ResolvedRouteManifest, route(DIGEST, [DIGEST, DIGEST], layers=[{"layer": 1, "chosen": []}] * 2)),
+        (
+            ResolvedRelease,
+            {
+                "base": DIGEST, "lane": "joint_routed", "router": DIGEST, "state": "none", "package": "live",
+                "acknowledge": ["BBB", "AAA"],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_route_and_no_release_can_say_is_refused_by_type(model: type[Record], document: JsonObject) -> None:
+    with pytest.raises(RefusedError):
+        validate(model, document)
+
+
+def test_a_route_may_be_a_contract_to_choose_again(registry: EmbeddedRegistry, tmp_path: Path) -> None:
+    registry.add_router(per_module(), "route", gates(tmp_path / "gates.safetensors"))
+    again = route("route", ["one", "two"], layers=[], reconstruction=DIGEST)
+    assert registry.add_resolved_route(again, "contract").created
