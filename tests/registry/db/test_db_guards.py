@@ -12,6 +12,7 @@ from registry.db.rows import (
     AppendOnlyRow,
     BaseLocationRow,
     BlobRow,
+    ChannelPolicyRow,
     EdgeRow,
     EvidenceRow,
     FileRow,
@@ -50,6 +51,7 @@ def one_row_in_every_table(change: Change) -> None:
         AliasEventRow(name="n", alias="a", sequence=1, version=1, created=now),
         GenerationRow(channel="c", number=1, publication="m", reason="r", restored=None, created=now),
         GenerationArtifactRow(channel="c", number=1, position=0, artifact="m"),
+        ChannelPolicyRow(channel="c", sequence=1, body_json="{}", created=now),
         StatementRow(subject="m", topic="label", sequence=1, digest="m", created=now),
         LabelRow(subject="m", key="k", sequence=1, value="v", statement="m"),
         MeasurementRow(subject="m", sequence=1, body_json="{}", created=now),
@@ -88,9 +90,9 @@ def refused(url: str, statement: str) -> str:
 
 def test_every_append_only_table_is_guarded_and_no_other() -> None:
     assert sorted(GUARDED) == [
-        "alias_event", "audit_event", "base_location", "blob", "edge", "evidence", "file", "generation",
-        "generation_artifact", "label", "manifest", "measurement", "name", "name_version", "purge_event", "run_record",
-        "statement", "tensor_location", "token_event",
+        "alias_event", "audit_event", "base_location", "blob", "channel_policy", "edge", "evidence", "file",
+        "generation", "generation_artifact", "label", "manifest", "measurement", "name", "name_version", "purge_event",
+        "run_record", "statement", "tensor_location", "token_event",
     ]  # fmt: skip
 
 
