@@ -27,13 +27,17 @@ POOL: list[Any] = ["one", "two", "three"]
 DIGEST = blob_digest(b"something")
 
 
-def hydra(folder: Path, experts: int = 3) -> Path:
-    """HydraLoRA's directory: one lora_A, several lora_B and a dense router on every module (afb693bc)."""
+def hydra(folder: Path, experts: int = 3, *, shared: bool = True) -> Path:
+    """HydraLoRA's directory: one lora_A, several lora_B and a dense router on every module (afb693bc).
+
+    With a lora_A for each expert it is LoRAMoE's (11772888).
+    """
     draw, tensors = np.random.default_rng(3), dict[str, Array]()
     for module in tiny.MODULES:
         key = f"base_model.model.{module}"
-        tensors[f"{key}.lora_A.weight"] = draw.normal(size=(2, tiny.HIDDEN)).astype(np.float32)
         tensors[f"{key}.lora_route.weight"] = draw.normal(size=(experts, tiny.HIDDEN)).astype(np.float32)
+        for number in [""] if shared else range(experts):
+            tensors[f"{key}.lora_A{number}.weight"] = draw.normal(size=(2, tiny.HIDDEN)).astype(np.float32)
         for expert in range(experts):
             tensors[f"{key}.lora_B{expert}.weight"] = draw.normal(size=(tiny.HIDDEN, 2)).astype(np.float32)
     return tiny.write_adapter(folder, tensors=tensors, lora_nums=experts)
@@ -77,8 +81,8 @@ def found(answer: Admitted) -> set[str]:
     return {finding.code for finding in answer.decision.findings}
 
 
-def served(registry: EmbeddedRegistry, answer: Admitted) -> None:
-    """A candidate is published beside a plain adapter's channel history, and rolled back."""
+def served(registry: EmbeddedRegistry, answer: Admitted, part: str = "one") -> None:
+    """A candidate with this adapter is published beside a plain adapter's channel history, and rolled back."""
     assert answer.outcome == "admitted", answer.decision.findings
     assert answer.candidate is not None
     first = registry.publish("bot", ["one"], expect=0)
@@ -87,7 +91,7 @@ def served(registry: EmbeddedRegistry, answer: Admitted) -> None:
     fourth = registry.rollback("bot", to=2, expect=3)
     assert (third.artifacts, fourth.artifacts) == (first.artifacts, second.artifacts)
     assert len({item.kv_identity for item in (first, second, third, fourth)}) == 4
-    live = registry.lineage("one", "down", live=True)
+    live = registry.lineage(part, "down", live=True)
     assert "candidate" in {node.kind for node in live.nodes}
     assert registry.verify(deep=True).clean
 

@@ -67,6 +67,9 @@ def _degree(layer: RouteLayer, router: RouterManifest, path: Path) -> Iterator[F
     short = router.capacity != "none" or bool(router.no_op_ids)
     if most is not None and (chosen > most or (rule != "threshold" and chosen < most and not short)):
         yield _found("ROUTE_DEGREE_DIFFERS", (*path, "chosen"), str(most), str(chosen))
+    distinct = len({(item.adapter, item.expert) for item in layer.chosen})
+    if distinct != chosen:
+        yield _found("ROUTE_DEGREE_DIFFERS", (*path, "chosen"), "each candidate once", f"{distinct} of {chosen}")
     total = sum(item.gate for item in layer.chosen)
     normalized = router.gates.normalization == "selected_row" or (
         router.gates.normalization == "pool_row" and rule == "all"
