@@ -94,4 +94,6 @@ class ContinualStateManifest(LinkedManifest):
         names = [task.task for task in self.tasks]
         if len(set(names)) != len(names):
             raise ValueError("a task is learned once")
+        if len({task.adapter for task in self.tasks}) != len(names):
+            raise ValueError("a task has an adapter of its own; one that stands twice is summed twice")
         return self

@@ -265,6 +265,12 @@ def test_one_changed_field_is_refused_or_another_identity() -> None:
     assert {"refused by type", "refused by rule", "another identity"} <= set(outcomes)
 
 
+def test_an_adapter_is_no_second_task_of_the_same_history(registry: EmbeddedRegistry) -> None:
+    registry.add_continual_state(named("one"), "s1")
+    with pytest.raises(RefusedError, match="summed twice"):
+        registry.add_continual_state(named("one", "one"), "s2")
+
+
 PAIRED: JsonObject = {module: module for module in tiny.MODULES}
 
 
