@@ -38,6 +38,12 @@ def get_leases(context: Reading, name: str) -> DrainView:
     return leases.drain(context, name)
 
 
+@router.get("/leases")
+def get_leases_of_holder(context: Reading, holder: str) -> tuple[Lease, ...]:
+    """The leases of one replica that it has not released, on any channel."""
+    return leases.of_holder(context, holder)
+
+
 @router.put("/leases/{lease_id}")
 def put_lease(context: Publishing, lease_id: str, body: RenewIn) -> Lease:
     """Hold on. 409 when it ran out."""

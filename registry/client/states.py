@@ -68,6 +68,10 @@ class States:
         """Let go of a generation after its last use."""
         return leases.release(self.context, lease_id)
 
+    def leases_of(self, holder: str) -> tuple[Lease, ...]:
+        """The leases of one replica that it has not released."""
+        return leases.of_holder(self.context, holder)
+
     def drain(self, channel: str) -> DrainView:
         """How far a channel's older generations have drained."""
         return leases.drain(self.context, channel)

@@ -69,6 +69,13 @@ def of(reader: Reader, channel: str) -> tuple[tuple[LeaseRow, bool], ...]:
     return tuple((row, row.expires > now) for row in rows)
 
 
+def of_holder(reader: Reader, holder: str) -> tuple[tuple[LeaseRow, bool], ...]:
+    """Every lease of one replica that was not released, by channel, generation and age, and whether it still holds."""
+    mine = select(LeaseRow).where(LeaseRow.holder == holder)
+    rows = reader.all(mine.order_by(LeaseRow.channel, LeaseRow.number, LeaseRow.created, LeaseRow.id))
+    return tuple((row, row.expires > _now(reader, row.channel)) for row in rows)
+
+
 def serving(reader: Reader, artifacts: Iterable[Digest]) -> tuple[LeaseRow, ...]:
     """The leases that still hold a generation with one of these artifacts in it."""
     part = GenerationArtifactRow

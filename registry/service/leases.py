@@ -52,6 +52,12 @@ def release(context: Context, lease_id: str) -> Lease:
     return context.database.change("lease.release", context.principal, work)
 
 
+def of_holder(context: Context, holder: str) -> tuple[Lease, ...]:
+    """Every lease a replica has not released, on any channel; one that ran out is listed as no longer held."""
+    with context.database.reading() as reader:
+        return tuple(_lease(reader, row, held=holds) for row, holds in leases.of_holder(reader, holder))
+
+
 def drain(context: Context, channel: str) -> DrainView:
     """The live generation, and every older one since the oldest that a lease names; all before those are drained."""
     check_name(channel)

@@ -133,6 +133,27 @@ def test_a_lease_has_a_holder_and_a_bounded_time(registry: EmbeddedRegistry, hol
         registry.acquire_lease("nobody", "x")
 
 
+def test_a_replica_finds_its_own_leases_on_every_channel(registry: EmbeddedRegistry, api: Api) -> None:
+    for channel in ("bot", "aide"):
+        registry.publish(channel, ["one"])
+    lost = registry.acquire_lease("aide", "mine", 1.0)
+    first = registry.acquire_lease("bot", "mine", 60.0)
+    registry.acquire_lease("bot", "other", 60.0)
+    registry.publish("bot", ["two"])
+    second, gone = (registry.acquire_lease("bot", "mine", 60.0) for _ in range(2))
+    registry.release_lease(gone.id)
+    time.sleep(1.2)
+    answer = api.get("/v1/leases?holder=mine")
+    assert answer.status_code == 200
+    assert [(lease["id"], lease["generation"], lease["held"]) for lease in answer.json()] == [
+        (lost.id, 1, False),
+        (first.id, 1, True),
+        (second.id, 2, True),
+    ]
+    assert registry.leases_of("nobody") == ()
+    assert api.get("/v1/leases").status_code in (400, 422)
+
+
 def test_leases_by_command_and_by_request(run: Run, api: Api, tmp_path: Path) -> None:
     run("add", "base", tiny.write_base(tmp_path / "base"), "--name", "tiny")
     run("add", "adapter", tiny.write_adapter(tmp_path / "cli"), "--base", "tiny", "--name", "one")
