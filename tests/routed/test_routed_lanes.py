@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -12,13 +13,14 @@ from safetensors.numpy import save_file
 
 from registry.client import EmbeddedRegistry
 from registry.errors import RefusedError
+from registry.service.results import Admitted
 from schemas.canonical import JsonObject, JsonValue
 from schemas.digests import blob_digest
 from schemas.methods import Lane
 from tests.routed.documents import TOP_K
 from tests.routed.lanes import ROUTES, lane_router, rows
 from tests.routed.test_routed_histories import named
-from tests.routed.test_routed_releases import POOL, admit, hydra, served
+from tests.routed.test_routed_releases import POOL, admit, found, hydra, served
 from tests.routed.test_routed_routers import gates, per_module
 from tests.support import tiny
 
@@ -94,7 +96,7 @@ def test_every_lane_but_the_plain_ones_and_the_ordered_one_has_a_router_here() -
 
 
 def test_a_shared_a_schedule_over_unequal_a_is_refused(registry: EmbeddedRegistry, tmp_path: Path) -> None:
-    """Every A_j has the shape of a shared one and is another tensor (R 0x04B)."""
+    """Every A_j has the shape of a shared one and is another tensor (R 0x09H)."""
     pool = pool_of(registry, tmp_path, "joint_routed")
     file = tmp_path / "experts" / "adapter_model.safetensors"
     roles: JsonObject = {f"base_model.model.{module}.lora_route.weight": "gate" for module in tiny.MODULES}
@@ -106,7 +108,7 @@ def test_a_shared_a_schedule_over_unequal_a_is_refused(registry: EmbeddedRegistr
 
 
 def test_scales_are_not_lost_in_one_concatenation(registry: EmbeddedRegistry, tmp_path: Path) -> None:
-    """Factors of the same shapes with another alpha are another update (R 0x06F)."""
+    """Factors of the same shapes with another alpha are another update (R 0x09H)."""
     registry.add_adapter(tiny.write_adapter(tmp_path / "hot", 2, lora_alpha=16), "tiny", "hot")
     registry.add_continual_state(named("one"), "s1")
     assert registry.add_continual_state(named("one", "two", concatenation="one_scale"), "even").created
@@ -117,7 +119,7 @@ def test_scales_are_not_lost_in_one_concatenation(registry: EmbeddedRegistry, tm
 
 
 def test_skipped_work_is_shown_by_a_trace_and_not_by_k(registry: EmbeddedRegistry, tmp_path: Path) -> None:
-    """Two of three gates are kept; that the third was not computed is another claim (R 0x07J)."""
+    """Two of three gates are kept; that the third was not computed is another claim (R 0x09H)."""
     file, chosen = gates(tmp_path / "gates.safetensors"), per_module(**TOP_K)
     for trace in ("none", "not_verified"):
         with pytest.raises(RefusedError) as caught:
@@ -126,3 +128,16 @@ def test_skipped_work_is_shown_by_a_trace_and_not_by_k(registry: EmbeddedRegistr
     assert registry.add_router(chosen, "dense", file).created
     traced = chosen | {"execution": "sparse", "trace": blob_digest(b"which experts ran")}
     assert registry.add_router(traced, "traced", file).created
+
+
+def test_an_average_of_factors_is_never_a_sum_of_deltas(registry: EmbeddedRegistry) -> None:
+    """Cross terms B_i A_j appear; declared as its own method, it says that it depends on the gauge (R 0x05D, 0x09H)."""
+
+    def decided(space: str) -> Admitted:
+        members = [{"ref": name, "weight": 0.5} for name in ("one", "two")]
+        spec = {"name": "mean", "base": "tiny", "members": members, "method": "factor_linear", "space": space}
+        return registry.admit(json.dumps(spec).encode(), dry_run=True)
+
+    assert {item.code for item in decided("delta").decision.refusals} == {"SPACE_NOT_OFFERED"}
+    told = decided("factor")
+    assert (told.outcome, found(told)) == ("admitted", {"FACTOR_METHOD_GAUGE"})
