@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isclose, sqrt
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -16,6 +16,10 @@ Order = Literal["B@A", "(B@A)^T", "B[o,r,e]A[e,r,i]"]
 """How ``b`` and ``a`` make a delta in the layout of the base weight (docs of `FactorManifest`)."""
 Role = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 """What a further tensor of a factor is, in the letters of its method: magnitude, bias, E."""
+
+ROWS: Final = "#rows"
+VALUES: Final = "#values"
+"""Endings of a replacement's name where an adapter replaces rows: ``table[rows] = values``, rows as I64."""
 
 
 class Scale(Record):

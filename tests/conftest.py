@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from registry.db import Database
 from registry.service.context import Context
@@ -15,6 +16,10 @@ from registry.wiring import LazyComposer
 from tests.support import tiny
 
 pytest_plugins = ["tests.support.databases"]
+
+# Time is measured in benchmarks: a busy machine is no fault of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 ADAPTERS = Path(__file__).parent / "data" / "adapters"
 

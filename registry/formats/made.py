@@ -18,9 +18,6 @@ from registry.formats.scan import file_header
 from schemas.base import TensorRef
 from schemas.digests import tensor_digest
 
-ROWS: Final = "#rows"
-VALUES: Final = "#values"
-"""Endings of a replacement's name where an adapter replaces rows: ``table[rows] = values``, rows as I64."""
 ROWS_FILE: Final = "token_rows.safetensors"
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from registry.formats.base.modules import Layer
 from registry.formats.draft import Draft
 from registry.formats.factors import FACTOR_DTYPES
-from registry.formats.made import ROWS, VALUES
 from registry.formats.report import problem, shown
 from registry.formats.safetensors_file import TensorEntry
+from schemas.adapter import ROWS, VALUES
 from schemas.base import BaseManifest
 from schemas.errors import Problem
 

@@ -12,9 +12,9 @@ from registry.formats import BaseReading
 from registry.formats.base.modules import layers
 from registry.formats.draft import Draft, Piece
 from registry.formats.look import Look
-from registry.formats.made import ROWS, VALUES
 from registry.formats.safetensors_file import TensorEntry
 from registry.service.inspected import Group
+from schemas.adapter import ROWS, VALUES
 from schemas.base import BaseManifest
 from schemas.catalogue.methods import method
 

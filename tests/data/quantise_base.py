@@ -6,6 +6,7 @@ Run from the repository root, with transformers, accelerate and bitsandbytes ins
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
@@ -15,7 +16,7 @@ SIZES = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
     "intermediate_size": 48, "vocab_size": 40, "max_position_embeddings": 16,
 }  # fmt: skip
-FORMS = {
+FORMS: dict[str, dict[str, Any]] = {
     "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
     "fp4": {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"},
     "int8": {"load_in_8bit": True},

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
+from schemas.adapter import ROWS
 from schemas.decision import Finding
 from validators.context import Context, Member, finding
-
-ROWS: Final = "#rows"
-"""The end of a replacement's name that numbers the rows of a table which its neighbour holds the values of."""
 
 
 def payload(context: Context) -> Iterator[Finding]:

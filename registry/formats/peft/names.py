@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from registry.formats.base.modules import Layer, layers
 from registry.formats.base.naming import MODEL_TYPES, loaded_name
-from registry.formats.made import ROWS, VALUES
 from registry.formats.peft.keys import ROOT
-from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement
+from schemas.adapter import ROWS, VALUES, AdapterManifest, FactorManifest, FullReplacement
 from schemas.base import BaseManifest, TensorRef
 
 _ROLES = {"a": "lora_A.weight", "b": "lora_B.weight", "magnitude": "lora_magnitude_vector", "bias": "lora_B.bias"}

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from registry.formats.made import ROWS, ROWS_FILE, VALUES, MadeTensor, write_made
+from registry.formats.made import ROWS_FILE, MadeTensor, write_made
 from registry.formats.peft.config import LoraSettings
 from registry.formats.peft.fields import CONFIG
 from registry.formats.peft.keys import Keys
 from registry.formats.report import problem, shown
 from registry.formats.safetensors_file import TensorEntry
+from schemas.adapter import ROWS, VALUES
 from schemas.errors import Problem
 
 TABLES: Final = frozenset({"embed_tokens", "lm_head", "wte", "word_embeddings", "decoder", "vocab_projector"})

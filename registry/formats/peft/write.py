@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from registry.formats.made import ROWS
 from registry.formats.peft.expressible import peft_problems
 from registry.formats.peft.fields import CONFIG
 from registry.formats.peft.keys import WEIGHTS
 from registry.formats.peft.names import Names, factor_tensors, names_of, replaced_tensor, stored
 from registry.formats.report import refuse_all
 from registry.formats.safetensors_write import ReadTensor, write_safetensors
-from schemas.adapter import AdapterManifest, FactorManifest, ScaleRule
+from schemas.adapter import ROWS, AdapterManifest, FactorManifest, ScaleRule
 from schemas.base import BaseManifest, TensorRef
 from schemas.canonical import JsonObject, JsonValue
 

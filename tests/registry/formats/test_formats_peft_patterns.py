@@ -87,13 +87,10 @@ def older_key(keys: Iterable[str], module: str) -> str:
 def test_the_version_decides_between_the_pattern_rules(ranks: dict[str, int], alphas: dict[str, int]) -> None:
     if any(key.startswith("^") for key in (*ranks, *alphas)):
         return
-    for version, keys in (
-        ("0.14.0", lambda name: (older_key(ranks, name), older_key(alphas, name))),
-        ("0.13.2", lambda name: (older_key([*ranks, *alphas], name),) * 2),
-    ):
+    for version, ordered in (("0.14.0", (ranks, alphas)), ("0.13.2", ([*ranks, *alphas], [*ranks, *alphas]))):
         settings = read_settings(config(rank_pattern=ranks, alpha_pattern=alphas, peft_version=version))
         for name in NAMES:
-            rank_key, alpha_key = keys(name)
+            rank_key, alpha_key = (older_key(keys, name) for keys in ordered)
             rank, scale, _ = rank_and_scale(settings, name, 0)
             assert (rank, scale.alpha) == (ranks.get(rank_key, 8), alphas.get(alpha_key, 16))
 

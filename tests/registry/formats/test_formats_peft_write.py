@@ -209,16 +209,19 @@ def test_peft_gives_the_same_outputs_from_a_written_adapter_with_a_head(tmp_path
     tokens = torch.arange(40).reshape(2, 20) * 37 % 30000
     with torch.no_grad():
         assert torch.equal(ours(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
-    heads = (load_file(path / MODEL)["base_model.model.classifier.weight"] for path in (tmp_path / "out", source))
-    np.testing.assert_array_equal(*heads)
+    written, given = (
+        load_file(path / MODEL)["base_model.model.classifier.weight"] for path in (tmp_path / "out", source)
+    )
+    np.testing.assert_array_equal(written, given)
 
 
 def classifier(directory: Path) -> torch.nn.Module:
     """MiniLM with three classes and an adapter."""
     torch.manual_seed(0)
     base = AutoModelForSequenceClassification.from_pretrained(MINILM, num_labels=3)
-    model = PeftModel.from_pretrained(base, str(directory))
-    return model.eval()
+    model: torch.nn.Module = PeftModel.from_pretrained(base, str(directory))
+    model.eval()
+    return model
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def test_a_head_the_base_has_no_place_for_lies_beside_it_byte_for_byte(registry:
     stored.put(registry, "tiny", "one", {QUERY: random_factor(1)}, {"classifier.weight": head})
     made = export.export(registry, "one", tmp_path / "out", DENSE)
     found = load_file(tmp_path / "out" / "heads.safetensors")
-    assert (found.keys(), found["classifier.weight"].dtype) == ({"classifier.weight"}, np.float16)
+    assert set(found) == {"classifier.weight"}
+    assert found["classifier.weight"].dtype == np.float16
     np.testing.assert_array_equal(found["classifier.weight"], head)
     assert "heads.safetensors" in {entry.path for entry in made.files}
     assert manifest(tmp_path / "out")["heads"] == {"classifier.weight": stored.ref(head).document()}
