@@ -86,6 +86,7 @@ class Context:
     spec: ResolvedSpec
     base: BaseManifest
     members: tuple[Member, ...]
+    repeating: frozenset[Digest] = frozenset()
 
     @cached_property
     def factors(self) -> dict[Profile, list[Digest]]:
@@ -115,6 +116,7 @@ def gather(
     base: BaseManifest,
     adapters: Mapping[Digest, AdapterManifest],
     bases: Mapping[Digest, BaseManifest],
+    repeating: frozenset[Digest] = frozenset(),
 ) -> Context:
     """Put the manifests beside the spec; `bases` need not repeat the spec's own base.
 
@@ -126,7 +128,7 @@ def gather(
     for digest in sorted({member.adapter for member in spec.members}):
         adapter = _known(adapters, digest, "adapter")
         members.append(Member(digest, adapter, _known(known, adapter.base, "base")))
-    return Context(spec, base, tuple(members))
+    return Context(spec, base, tuple(members), repeating)
 
 
 def profile_of(factor: FactorManifest, family: str) -> Profile:

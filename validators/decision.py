@@ -47,6 +47,7 @@ def decide(
     base: BaseManifest,
     adapters: Mapping[Digest, AdapterManifest],
     bases: Mapping[Digest, BaseManifest],
+    repeating: frozenset[Digest] = frozenset(),
 ) -> Decision:
     """Judge a resolved spec by every rule.
 
@@ -55,11 +56,12 @@ def decide(
         base: the manifest of `spec.base`, the composition's target.
         adapters: the members' manifests by digest.
         bases: the members' own bases by digest.
+        repeating: adapters whose factors were seen to hold a part of their base's weights when they were registered.
 
     Raises:
         CouldNotCheckError: a manifest is missing.
     """
-    context = gather(spec, base, adapters, bases)
+    context = gather(spec, base, adapters, bases, repeating)
     findings = run(RULES, context)
     return Decision(
         outcome=outcome(findings),
@@ -133,6 +135,7 @@ def _inputs(context: Context) -> Digest:
     spec = context.spec.document()
     del spec["acknowledge"]
     member_bases: JsonObject = {member.digest: member.adapter.base for member in context.members}
-    return manifest_digest(
-        "inputs", canonical_bytes({"member_bases": member_bases, "rules": RULES_VERSION, "spec": spec})
-    )
+    inputs: JsonObject = {"member_bases": member_bases, "rules": RULES_VERSION, "spec": spec}
+    if seen := sorted(context.repeating & member_bases.keys()):
+        inputs["repeating"] = list(seen)
+    return manifest_digest("inputs", canonical_bytes(inputs))

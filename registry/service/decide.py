@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from registry.db import Change, Reader, manifests
+from registry.db import Change, Reader, manifests, statements
 from registry.errors import DecisionRefusedError, NotAcknowledgedError
 from registry.service import resolve
 from registry.service.composer import ComposeOrder
@@ -50,7 +50,8 @@ def ask(context: Context, spec: CompositionSpec) -> Question:
         members, adapters = _members(reader, spec)
         resolved = _resolved(spec, base.digest, members)
         bases = {adapter.base: manifests.load(reader, adapter.base, BaseManifest) for adapter in adapters.values()}
-    return Question(resolved, adapters, decide(resolved, base, adapters, bases))
+        repeating = frozenset(digest for digest in adapters if _repeats_base(reader, digest))
+    return Question(resolved, adapters, decide(resolved, base, adapters, bases, repeating))
 
 
 def store(context: Context, question: Question) -> Admitted:
@@ -90,6 +91,12 @@ def order_of(context: Context, reader: Reader, spec: ResolvedSpec) -> ComposeOrd
     adapters = {member.adapter: manifests.load(reader, member.adapter, AdapterManifest) for member in spec.members}
     wanted = [ref for adapter in adapters.values() for ref in resolve.tensors_of(adapter)]
     return ComposeOrder(spec, adapters, resolve.extents(context, reader, wanted))
+
+
+def _repeats_base(reader: Reader, adapter: Digest) -> bool:
+    """Whether registration saw the base in the factors."""
+    noted = (statement.body.get("conditions") for statement in statements.of(reader, adapter))
+    return any(isinstance(conditions, tuple) and "BASE_REPEATED" in conditions for conditions in noted)
 
 
 def _members(reader: Reader, spec: CompositionSpec) -> tuple[tuple[ResolvedMember, ...], dict[Digest, AdapterManifest]]:

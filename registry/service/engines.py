@@ -96,7 +96,8 @@ def _rank_problems(adapter: AdapterManifest, engine: Engine, max_rank: int | Non
         yield _problem("ENGINE_RANK", ("max_lora_rank",), expected, str(limit), hint)
     rank = max(factor.rank for factor in adapter.factors)
     if limit is not None and rank > limit:
-        hint = f"Start the engine with --max-lora-rank {rank} or more, or compose with delta_svd at rank {limit}."
+        enough = min((given for given in engine.ranks if given >= rank), default=rank)
+        hint = f"Start the engine with --max-lora-rank {enough} or more, or compose with delta_svd at rank {limit}."
         yield _problem("ENGINE_RANK", ("rank",), f"at most {limit} for {engine.title}", str(rank), hint)
 
 

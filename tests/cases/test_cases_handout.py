@@ -95,6 +95,14 @@ def test_case_22_the_initial_snapshot_is_noticed_although_its_flag_says_plain(
     add.add_base(context, minilm, "minilm")
     added = add.add_adapter(context, adapters / "minilm-pissa-init", "minilm", "init")
     assert added.notes["conditions"] == ["BASE_REPEATED"]
+    # A sum would hold the principal part of the base twice: it waits for a word, and the word is kept.
+    add.add_adapter(context, adapters / "qa-lora", "minilm", "qa")
+    members: list[Any] = [{"ref": ref, "weight": 1.0} for ref in ("init", "qa")]
+    asked: dict[str, Any] = {"name": "m", "base": "minilm", "method": "cat", "space": "delta", "members": members}
+    answer = ask(context, asked)
+    assert (answer.outcome, answer.acknowledged) == ("conditional", ())
+    assert "SNAPSHOT_SUMMED" in {finding.code for finding in answer.decision.findings}
+    assert ask(context, {**asked, "acknowledge": ["SNAPSHOT_SUMMED"]}).acknowledged == ("SNAPSHOT_SUMMED",)
 
 
 def test_case_23_a_conversion_keeps_the_trained_head(context: Context, tiny_base: Path, tmp_path: Path) -> None:

@@ -155,7 +155,11 @@ def make_spec(
 
 
 def judge(
-    base: BaseManifest, *adapters: AdapterManifest, others: tuple[BaseManifest, ...] = (), **spec: Any
+    base: BaseManifest,
+    *adapters: AdapterManifest,
+    others: tuple[BaseManifest, ...] = (),
+    repeating: frozenset[Digest] = frozenset(),
+    **spec: Any,
 ) -> Decision:
     """Decide on a spec over these adapters; `others` are the bases of members that have their own."""
     return decide(
@@ -163,6 +167,7 @@ def judge(
         base,
         {adapter.digest: adapter for adapter in adapters},
         {other.digest: other for other in (base, *others)},
+        repeating,
     )
 
 

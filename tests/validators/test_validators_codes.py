@@ -101,6 +101,11 @@ def with_two_heads() -> Decision:
     return judge(BASE, *adapters)
 
 
+def snapshot_summed() -> Decision:
+    start, trained = make_adapter(BASE, "start"), make_adapter(BASE, "trained")
+    return judge(BASE, start, trained, repeating=frozenset({start.digest}))
+
+
 EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
     "BASE_WEIGHTS_DIFFER": (lambda: elsewhere(weights=OTHER_WEIGHTS), set()),
     "BASE_ARCHITECTURE_DIFFERS": (
@@ -109,6 +114,7 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
     ),
     "BASE_QUANTIZER_DIFFERS": (lambda: elsewhere(quantizer=packed()), set()),
     "QUANTIZER_ABI_DIFFERS": (on_packed_bases, set()),
+    "SNAPSHOT_SUMMED": (snapshot_summed, set()),
     "TOKENIZER_DIFFERS": (
         lambda: elsewhere(tokenizer=TokenizerRef(digest=blob_digest(b"other"), length=TOKENIZER.length)),
         set(),

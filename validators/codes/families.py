@@ -78,6 +78,14 @@ RECORDS: Final = (
         "pissa_residual_base_swapped",
     ),
     CodeRecord(
+        "SNAPSHOT_SUMMED", "F", "artifact", "conditional", "spec",
+        "What is summed is a trained update, not the start of one.",
+        "The initial snapshot of a PiSSA-like adapter holds the principal part of its base, which the sum adds again.",
+        "Convert the trained adapter with this snapshot as --initial and compose the result; acknowledge the code if "
+        "the factors are known to be trained.",
+        "pissa_initial_snapshot_missing",
+    ),
+    CodeRecord(
         "COUPLED_BASE_DIFFERS", "B", "algebra", "rejected", "spec",
         "Factors made together with a base are added to exactly that base.",
         "Another step or residual has the same shapes and keys, and the error of both is added.",

@@ -33,6 +33,7 @@ RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     training.frozen,
     training.resume,
     members.payload,
+    members.snapshots,
     members.replacements,
     members.token_rows,
     members.once,

@@ -17,6 +17,14 @@ def payload(context: Context) -> Iterator[Finding]:
             yield finding("PAYLOAD_NOT_PORTABLE", member.digest, ("payload",), "portable", member.adapter.payload)
 
 
+def snapshots(context: Context) -> Iterator[Finding]:
+    """Factors that repeat a part of the base add it a second time, whatever their config calls them (V 0x06)."""
+    for member in context.members:
+        if member.digest in context.repeating:
+            observed = "factors that correlate with the base weight"
+            yield finding("SNAPSHOT_SUMMED", member.digest, ("initializer",), "a trained update", observed)
+
+
 def replacements(context: Context) -> Iterator[Finding]:
     """A wholly replaced tensor, such as a trained head, is carried from its one owner; two cannot be summed.
 

@@ -35,8 +35,8 @@ def whole_tensors(
     adapted = {site.module for site in keys.factors}
     problems = [_unannounced(found[name]) for name in found if not _announced(settings, name, adapted)]
     lost = [name for name in settings.saved if not any(_within(tensor, name) for tensor in found)]
-    if set(lost) == set(settings.saved) or not set(lost) <= AUTOMATIC:
-        problems += [_lost(name) for name in lost]
+    if lost and (set(lost) == set(settings.saved) or not set(lost) <= AUTOMATIC):
+        problems.append(_lost(lost))
     return found, problems
 
 
@@ -99,10 +99,10 @@ def _unannounced(entry: TensorEntry) -> Problem:
     return problem("KEY_UNSUPPORTED", entry.place, "factors and what modules_to_save names", "a whole tensor", hint)
 
 
-def _lost(name: str) -> Problem:
-    path = (CONFIG, "modules_to_save", name)
+def _lost(names: list[str]) -> Problem:
     hint = "The trained module was lost on the way (a conversion drops it): take the file from before."
-    return problem("SAVED_MODULE_MISSING", path, "its tensors in the file", f"none of {shown(name)}", hint)
+    expected = "the tensors of each" if set(names) - AUTOMATIC else "the tensors of the head the model has"
+    return problem("SAVED_MODULE_MISSING", (CONFIG, "modules_to_save"), expected, f"none of {', '.join(names)}", hint)
 
 
 def _rows_problem(entry: TensorEntry, rows: tuple[int, ...] | None) -> Problem:

@@ -124,7 +124,7 @@ def damaged(tmp_path: Path, what: str) -> Path:
     elif what == "nan":
         tensors[B][1, 1] = np.nan
     elif what == "key":
-        tensors["base_model.model.pooler.mystery"] = tensors[A]
+        tensors["base_model.model.encoder.layer.0.mystery.lora_C.weight"] = tensors[A]
     elif what == "unpaired":
         del tensors[B]
     directory = tiny.write_adapter(tmp_path / what, tensors=tensors, **config)
