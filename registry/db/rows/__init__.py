@@ -21,6 +21,7 @@ from registry.db.rows.said import (
     TokenEventRow,
 )
 from registry.db.rows.working import BlobPresenceRow, IdempotencyKeyRow, JobRow, LeaseRow, UploadSessionRow
+from registry.db.rows.webhooks import WebhookDeliveryRow, WebhookEventRow, WebhookSecretRow
 
 __all__ = [
     "AliasEventRow",
@@ -50,4 +51,7 @@ __all__ = [
     "TensorLocationRow",
     "TokenEventRow",
     "UploadSessionRow",
+    "WebhookDeliveryRow",
+    "WebhookEventRow",
+    "WebhookSecretRow",
 ]

@@ -92,7 +92,7 @@ def test_every_append_only_table_is_guarded_and_no_other() -> None:
     assert sorted(GUARDED) == [
         "alias_event", "audit_event", "base_location", "blob", "channel_policy", "edge", "evidence", "file",
         "generation", "generation_artifact", "label", "manifest", "measurement", "name", "name_version", "purge_event",
-        "run_record", "statement", "tensor_location", "token_event",
+        "run_record", "statement", "tensor_location", "token_event", "webhook_event",
     ]  # fmt: skip
 
 

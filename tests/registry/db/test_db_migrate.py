@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 
 from registry.db import Database, check, guards, migrate
+from registry.db import engine as engines
 from registry.db.rows import Row
 from registry.db.verify import verify_audit
 from registry.errors import UnavailableError
@@ -53,6 +55,22 @@ def test_an_upgrade_keeps_data_and_its_proof(database_url: str) -> None:
         with database.reading() as reader:
             assert verify_audit(reader) == ()
             assert reader.session.scalar(text("SELECT count(*) FROM manifest")) == 3
+        assert publish(database, "live", adapter(1).digest).number == 2
+
+
+def test_an_upgrade_of_the_schema_before_keeps_data_and_guards_what_is_new(empty_database_url: str) -> None:
+    engine = engines.open_engine(empty_database_url, create=True)
+    with engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0002")
+    engine.dispose()
+    with Database(empty_database_url) as database:
+        store(database, base(), adapter(1))
+        publish(database, "live", adapter(1).digest)
+        assert {problem.code for problem in check.check(empty_database_url)} >= {"SCHEMA_OLDER"}
+        migrate.upgrade(empty_database_url)
+        assert check.check(empty_database_url) == ()
+        with database.reading() as reader:
+            assert verify_audit(reader) == ()
         assert publish(database, "live", adapter(1).digest).number == 2
 
 
