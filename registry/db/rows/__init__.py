@@ -20,8 +20,8 @@ from registry.db.rows.said import (
     StatementRow,
     TokenEventRow,
 )
-from registry.db.rows.working import BlobPresenceRow, IdempotencyKeyRow, JobRow, LeaseRow, UploadSessionRow
 from registry.db.rows.webhooks import WebhookDeliveryRow, WebhookEventRow, WebhookSecretRow
+from registry.db.rows.working import BlobPresenceRow, IdempotencyKeyRow, JobRow, LeaseRow, UploadSessionRow
 
 __all__ = [
     "AliasEventRow",

@@ -28,6 +28,7 @@ from registry.db.rows import (
     StatementRow,
     TensorLocationRow,
     TokenEventRow,
+    WebhookEventRow,
 )
 from registry.errors import InternalError
 from tests.registry.db.examples import ME
@@ -66,6 +67,7 @@ def one_row_in_every_table(change: Change) -> None:
             expires=None,
             created=now,
         ),
+        WebhookEventRow(webhook="w", sequence=1, url="https://example.org/", prefix="", created=now),
     ]
     change.append(*rows)
 
