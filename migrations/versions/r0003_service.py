@@ -19,6 +19,7 @@ _TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 def upgrade() -> None:
     """Create the tables; guards of append-only ones are installed with all others after the upgrade."""
     _webhooks()
+    _uploads()
 
 
 def _webhooks() -> None:
@@ -57,6 +58,12 @@ def _webhooks() -> None:
     )
     op.create_index("ix_webhook_delivery_status_due_id", "webhook_delivery", ["status", "due", "id"])
     op.create_index("ix_webhook_delivery_webhook_created_id", "webhook_delivery", ["webhook", "created", "id"])
+
+
+def _uploads() -> None:
+    """The file name an upload was given as a hint, and the way from a blob to the uploads that bring it."""
+    op.add_column("upload_session", _text("name", null=True))
+    op.create_index("ix_upload_session_expected", "upload_session", ["expected"])
 
 
 def _text(name: str, *, null: bool = False) -> sa.Column[Any]:

@@ -10,16 +10,17 @@ from schemas.canonical import JsonObject
 
 
 class UploadSessionRow(Row):
-    """A resumable upload: `offset` bytes have arrived."""
+    """A resumable upload: `offset` bytes were acknowledged last; `name` is what the file may be called."""
 
     __tablename__ = "upload_session"
     id: Mapped[str] = mapped_column(primary_key=True)
     principal: Mapped[str]
-    expected: Mapped[str | None]
+    expected: Mapped[str | None] = mapped_column(index=True)
     size: Mapped[int | None]
     offset: Mapped[int]
     created: Mapped[str]
     expires: Mapped[str] = mapped_column(index=True)
+    name: Mapped[str | None] = mapped_column(default=None)
 
 
 class BlobPresenceRow(Row):
