@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
-from registry.api import bodies, channels, compositions, health, leases, manifests, states, uploads
+from registry.api import bodies, channels, compositions, health, leases, manifests, registration, states
 from registry.api.jobs import JobRunner
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.problems import invalid_response, problem_response
@@ -35,7 +35,7 @@ def create_app(context: Context, *, open_reads: bool = False, body_limit: int = 
     app.add_exception_handler(RequestValidationError, invalid_response)
     for router in (
         health.router,
-        uploads.router,
+        registration.router,
         manifests.router,
         compositions.router,
         channels.router,
