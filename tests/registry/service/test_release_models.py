@@ -1,12 +1,9 @@
-"""Dense releases as transformers loads them: the same weights as PEFT's merge, and large ones in little memory."""
+"""Dense releases as transformers loads them: the same weights as PEFT's merge."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import shutil
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -16,14 +13,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig
 
-from registry.db import Database, migrate
 from registry.errors import RefusedError
 from registry.service import add, export
 from registry.service.admit import admit
 from registry.service.context import Context
 from registry.service.export import Form
-from registry.storage import FolderStore
-from registry.wiring import LazyComposer
 from schemas.spec import CompositionSpec
 from tests.support import stored
 from tests.support.stored import Factor
@@ -128,51 +122,6 @@ def deltas(adapter: Path, base: Path) -> dict[str, Tensor]:
             a, b = module.lora_A["default"].weight, module.lora_B["default"].weight
             found[f"{name}.weight"] = module.scaling["default"] * (b.double() @ a.double()).detach()
     return found
-
-
-LAYERS, HIDDEN, VOCABULARY = 30, 576, 49152
-"""SmolLM2-135M."""
-
-
-@pytest.mark.long
-def test_a_base_of_half_a_gigabyte_is_released_in_little_memory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = tmp_path / "base"
-    llama(HIDDEN, LAYERS, VOCABULARY, torch.float32).save_pretrained(base)
-    adapter = train_nothing(base, tmp_path / "adapter", 1)
-    url = f"sqlite:///{tmp_path / 'registry.db'}"
-    migrate.upgrade(url)
-    with Database(url) as database:
-        registry = Context(database, FolderStore(tmp_path / "store"), LazyComposer(2, 2**30), "test")
-        add.add_base(registry, base, "base")
-        add.add_adapter(registry, adapter, "base", "one")
-    start = perf_counter()
-    shutil.copytree(base, tmp_path / "copy")
-    copied = perf_counter() - start
-    with multiprocessing.get_context("spawn").Pool(1) as process:
-        seconds, peak = process.apply(_released, (url, tmp_path))
-    largest = 4 * VOCABULARY * HIDDEN
-    with capsys.disabled():
-        print(f"dense release of {sum(f.stat().st_size for f in base.iterdir()) / 2**20:.0f} MiB: cp {copied:.2f} s, "
-              f"ours {seconds:.2f} s, ratio {seconds / copied:.1f} x, peak {peak:.0f} MiB")  # fmt: skip
-    assert peak * 2**20 < 2 * largest + 512 * 2**20
-    wanted: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
-    found: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    tokens = torch.arange(1, 9)[None]
-    with torch.no_grad():
-        torch.testing.assert_close(found(tokens).logits, wanted(tokens).logits, rtol=1e-4, atol=1e-4)
-
-
-def _released(url: str, folder: Path) -> tuple[float, float]:
-    """Seconds and peak resident MiB of a process that only releases."""
-    with Database(url) as database:
-        registry = Context(database, FolderStore(folder / "store"), LazyComposer(2, 2**30), "test")
-        start = perf_counter()
-        export.export(registry, "one", folder / "out", Form("base", "dense"))
-        took = perf_counter() - start
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return took, int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def test_a_tied_output_takes_no_change_of_its_own(context: Context, tmp_path: Path) -> None:
