@@ -1,4 +1,4 @@
-"""The conversion manifest: one adapter made from another by a named rule."""
+"""The conversion manifest: one adapter, or a dense model, made from an adapter by a named rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemas.decision import Code
 from schemas.digests import Digest
 from schemas.model import Manifest
 
-Rule = Literal["portable", "compact", "cast", "balanced", "rebase", "plain_lora"]
+Rule = Literal["portable", "compact", "cast", "balanced", "rebase", "plain_lora", "dense"]
 Store = Literal["F64", "F32", "BF16", "F16"]
 
 RULES: Final[tuple[Rule, ...]] = get_args(Rule)
@@ -19,7 +19,8 @@ CONVERSION_OPERATORS: Final[dict[Rule, str]] = {rule: f"{rule}/1" for rule in RU
 
 
 class ConversionManifest(Manifest):
-    """A recorded transformation (docs/concepts.md, "Conversion"). What it read and what it wrote are adapters.
+    """A recorded transformation (docs/concepts.md, "Conversion"). What it read is an adapter, and so is what it wrote;
+    the rule `dense` alone writes a base, the model with the adapter in its weights.
 
     `initial` is the snapshot from which a native adapter was trained, `store` the dtype factors were rounded to (null:
     as they were), `base` the base of the output, which only a rebase changes. `acknowledged` holds the conditions that
@@ -45,6 +46,6 @@ class ConversionManifest(Manifest):
             raise ValueError("a cast names its dtype")
         if list(self.acknowledged) != sorted(set(self.acknowledged)):
             raise ValueError("acknowledged codes are sorted, each once")
-        if self.output == self.parent:
+        if self.output == (self.base if self.rule == "dense" else self.parent):
             raise ValueError("what a conversion leaves as it was is no conversion")
         return self

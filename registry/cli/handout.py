@@ -29,6 +29,7 @@ TARGETS: Final[dict[str, tuple[Rule, Store | None]]] = {
     "balanced": ("balanced", None),
     "plain-lora": ("plain_lora", None),
     "rebase": ("rebase", None),
+    "dense": ("dense", None),
     "float64": ("cast", "F64"),
     "float32": ("cast", "F32"),
     "bfloat16": ("cast", "BF16"),
@@ -54,7 +55,7 @@ def convert(
     base: str | None,
     acknowledge: tuple[str, ...],
 ) -> None:
-    """Make another adapter of REF and record how.
+    """Make another adapter of REF, or a model with REF in its weights, and record how.
 
     \b
       portable    native factors (PiSSA and its kin) minus their --initial snapshot, at twice the rank
@@ -62,6 +63,7 @@ def convert(
       balanced    the same deltas with both factors of one size
       plain-lora  scale baked in, one rank, zeros where servers fuse layers
       rebase      the same factors on another --base; conditional
+      dense       the base with the adapter in its weights, held as a base of its own
       float32 …   the factors in another dtype
     """
     rule, store = TARGETS[target]
@@ -180,10 +182,11 @@ def _conversion_lines(made: Conversion) -> list[str]:
     if made.conversion is None:
         return [f"in that form already: {name}{short(made.output)}"]
     word = "converted" if made.created else "already converted"
-    lines = [f"{word}: {name}{short(made.conversion)}", f"output adapter: {short(made.output)}"]
+    kind = "base" if made.rule == "dense" else "adapter"
+    lines = [f"{word}: {name}{short(made.conversion)}", f"output {kind}: {short(made.output)}"]
     total = (made.measurement or {}).get("total")
     if isinstance(total, dict):
-        lines.append(f"norm {total['norm']}  rounding {total['rounding']}")
+        lines.append("  ".join(f"{figure} {value}" for figure, value in sorted(total.items())))
     return lines
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
 from registry.errors import ConditionError
-from registry.service import resolve, rules
+from registry.service import dense, resolve, rules
 from registry.service.admit import OUTPUT_FILE
 from registry.service.composer import Converted
 from registry.service.context import Context
@@ -19,7 +19,7 @@ from schemas.digests import BlobDigests, Digest
 
 
 def convert(context: Context, ref: str, wish: Wish) -> Conversion:
-    """Make another adapter of the one a reference means and record how.
+    """Make another adapter, or a dense model, of the adapter a reference means and record how.
 
     The same conversion is computed once; one that changes nothing gives the adapter itself.
 
@@ -30,10 +30,12 @@ def convert(context: Context, ref: str, wish: Wish) -> Conversion:
     check_options(wish)
     with context.database.reading() as reader:
         subject = subject_of(reader, ref, wish)
-        known = _known(context, reader, subject)
+        known = None if wish.rule == "dense" else _known(context, reader, subject)
     if known is not None:
         return _say(context, wish.name, known, subject)
     with context.audited("adapter.convert", {"parent": subject.parent.digest, "rule": wish.rule}):
+        if wish.rule == "dense":
+            return dense.convert(context, subject)
         if wish.rule == "rebase":
             return _rebase(context, subject)
         return _compute(context, subject)
@@ -44,9 +46,10 @@ def _known(context: Context, reader: Reader, subject: Subject) -> ConversionMani
     for node in lineage.descendants(reader, subject.parent.digest).nodes:
         if node.depth == 1 and node.kind == ConversionManifest.KIND:
             conversion = manifests.load(reader, node.digest, ConversionManifest)
-            same = conversion == subject.manifest(conversion.output)
+            if conversion != subject.manifest(conversion.output):
+                continue
             output = manifests.load(reader, conversion.output, AdapterManifest)
-            if same and resolve.all_held(context, reader, resolve.tensors_of(output)):
+            if resolve.all_held(context, reader, resolve.tensors_of(output)):
                 return conversion
     return None
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from registry.db import Reader, channels, manifests
 from registry.errors import ConflictError, Problem, UnavailableError
 from registry.formats import write_peft, write_plain
-from registry.service import resolve
+from registry.service import dense, resolve
 from registry.service.beside import written_beside
 from registry.service.context import Context
 from registry.service.convert import convert
+from registry.service.dense import Handed
 from registry.service.engines import EngineName, engine_problems
 from registry.service.release import dense_release
 from registry.service.results import Exported, FileEntry
@@ -69,7 +70,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class Handout:
-    """An artifact ready to be written: the adapter as it goes out, and where its bytes are."""
+    """An artifact ready to be written: the adapter as it goes out, and where its bytes are.
+
+    `conversion` is the record of the form it goes out in; a dense release has one once its weights were written.
+    """
 
     artifact: Digest
     adapter: AdapterManifest
@@ -77,7 +81,7 @@ class Handout:
     conversion: Digest | None
     generation: Generation | None
     label: str
-    fill: Callable[[Path], tuple[Path, ...]]
+    fill: Callable[[Path], Handed]
 
     @property
     def name(self) -> str:
@@ -104,8 +108,8 @@ def export(context: Context, ref: str, directory: Path, form: Form, *, named: bo
     target = directory / handout.name if named else directory
     refuse_existing(target)
     with written_beside(target) as partial:
-        entries = write(handout, form, partial)
-    return exported(handout, form, target, entries)
+        written, entries = write(handout, form, partial)
+    return exported(written, form, target, entries)
 
 
 def ensure(context: Context, ref: str, folder: Path, form: Form) -> Exported:
@@ -158,20 +162,27 @@ def prepare(context: Context, artifact: Digest, form: Form, generation: Generati
     # A dense release has no rank, scale or target that an engine could fail to load.
     if form.engine is not None and form.profile != "dense":
         refuse(engine_problems(adapter, base, form.engine, form.max_lora_rank, plain=plain))
-    made = convert(context, artifact, Wish("plain_lora")) if plain else None
-    if made is not None:
+    conversion: Digest | None = None
+    if plain:
+        made = convert(context, artifact, Wish("plain_lora"))
+        conversion = made.conversion
         with context.database.reading() as reader:
             adapter = resolve.adapter_of(reader, made.output)
-    fill = _filler(context, adapter, base, form)
-    return Handout(artifact, adapter, base, made.conversion if made else None, generation, label, fill)
+    elif form.profile == "dense":
+        with context.database.reading() as reader:
+            known = dense.recorded(reader, adapter)
+        conversion = None if known is None else known.digest
+    fill = _filler(context, adapter, base, form, conversion)
+    return Handout(artifact, adapter, base, conversion, generation, label, fill)
 
 
 def _filler(
-    context: Context, adapter: AdapterManifest, base: BaseManifest, form: Form
-) -> Callable[[Path], tuple[Path, ...]]:
+    context: Context, adapter: AdapterManifest, base: BaseManifest, form: Form, conversion: Digest | None
+) -> Callable[[Path], Handed]:
     """What writes the files of a profile into a folder, with every byte found before."""
     if form.profile == "dense":
-        return dense_release(context, adapter, base).write
+        release = dense_release(context, adapter, base)
+        return lambda folder: dense.hand_out(context, release, folder)
     with context.database.reading() as reader:
         wanted = [ref for ref in resolve.tensors_of(adapter) if 0 not in ref.shape]
         held = resolve.places(context, reader, wanted)
@@ -182,18 +193,20 @@ def _filler(
         place = held[ref.tensor]
         return context.store.read(place.blob, place.offset, place.length)
 
-    def fill(folder: Path) -> tuple[Path, ...]:
+    def fill(folder: Path) -> Handed:
         writer = write_plain if form.profile == "plain-lora" else write_peft
-        return writer(folder, adapter, base, read_tensor, base_name=form.base_name)
+        return Handed(writer(folder, adapter, base, read_tensor, base_name=form.base_name), conversion)
 
     return fill
 
 
-def write(handout: Handout, form: Form, folder: Path) -> tuple[FileEntry, ...]:
-    """Write config, weights and card into an empty folder."""
-    entries = tuple(_entry(folder, path) for path in handout.fill(folder))
-    write_card(folder, card_of(handout, form) | {"files": [entry.document() for entry in entries]})
-    return entries
+def write(handout: Handout, form: Form, folder: Path) -> tuple[Handout, tuple[FileEntry, ...]]:
+    """Write config, weights and card into an empty folder; the handout with its record, and the files."""
+    handed = handout.fill(folder)
+    written = replace(handout, conversion=handed.conversion)
+    entries = tuple(_entry(folder, path) for path in handed.files)
+    write_card(folder, card_of(written, form) | {"files": [entry.document() for entry in entries]})
+    return written, entries
 
 
 def exported(handout: Handout, form: Form, target: Path, entries: tuple[FileEntry, ...]) -> Exported:

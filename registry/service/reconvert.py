@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from registry.db import Reader, manifests
-from registry.service import resolve, rules
+from registry.service import dense, resolve, rules
 from registry.service.composer import Extent, Stored
 from registry.service.context import Context
 from registry.service.wishes import Subject, order_of, output_of, recipe_of, subject_again
@@ -26,6 +26,9 @@ def differs(context: Context, reader: Reader, conversion: ConversionManifest, to
         again = rules.rebase(subject.parent, subject.old, subject.new).digest
         if again != conversion.output:
             yield again
+        return
+    if conversion.rule == "dense":
+        yield from dense.differs(context, reader, conversion, subject, tolerance)
         return
     with tempfile.TemporaryDirectory(prefix="registry-verify-") as folder:
         yield from _computed(context, reader, conversion, subject, Path(folder), tolerance)

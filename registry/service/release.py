@@ -1,14 +1,12 @@
 """Dense releases: the base's own files with every delta added, ready to load without an adapter.
 
 Every file of the base is copied, and the changed weights are overwritten where they lie in the copy, so shards, index
-and tokenizer keep their layout. `release.json` says what was made of what, the new identity of the weights, and what
-rounding took. Heads the base has no place for lie byte for byte in `heads.safetensors`. A rollback serves the base or
-another release; nothing is ever subtracted.
+and tokenizer keep their layout. Heads the base has no place for stay beside them. A rollback serves the base or another
+release; nothing is ever subtracted.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,14 +30,21 @@ from schemas.catalogue.methods import family
 from schemas.digests import Digest
 from schemas.errors import refuse
 
-OPERATOR: Final = "dense_release/1"
-MANIFEST: Final = "release.json"
-HEADS: Final = "heads.safetensors"
 FORMS: Final = frozenset({"additive", "triplets", "normalized"})
 """Forms whose update is a matrix to add, or DoRA's rows; others need an input, a gate or another base."""
 ROLES: Final = frozenset({"E", "magnitude"})
 DTYPES: Final = frozenset({"F64", "F32", "F16", "BF16"})
 DIGITS: Final = 9
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a release came to: the model as a base of its own, its changed weights, and the norms of the change and of
+    what rounding took from it, per weight and in total."""
+
+    output: BaseManifest
+    weights: Mapping[str, TensorRef]
+    measurement: JsonObject
 
 
 @dataclass(frozen=True)
@@ -54,20 +59,23 @@ class DenseRelease:
     heads: Mapping[str, TensorRef]
     extents: Mapping[Digest, Extent]
 
-    def write(self, folder: Path) -> tuple[Path, ...]:
-        """Copy the base's files into an empty folder, add the deltas and say what was done; the written files."""
+    def write(self, folder: Path) -> Released:
+        """Copy the base's files into an empty folder and add the deltas where the weights lie in them."""
         for path, origin in self.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(origin, folder / path)
         here = tuple(replace(order, place=replace(order.place, path=folder / path)) for path, order in self.weights)
         released = self.context.composer.release(ReleaseOrder(here, self.extents))
-        document = json.dumps(self._document(released), indent=2, sort_keys=True)
-        (folder / MANIFEST).write_text(document + "\n", encoding="utf-8")
-        written = [*self.files, MANIFEST]
-        if self.heads:
-            write_safetensors(folder / HEADS, self.heads, self._read)
-            written.append(HEADS)
-        return tuple(folder / path for path in written)
+        figures: JsonObject = {item.name: _figures([item]) for item in released}
+        return Released(
+            output=_with_weights(self.base, released),
+            weights={item.name: item.tensor for item in released},
+            measurement={"weights": figures, "total": _figures(list(released))},
+        )
+
+    def write_heads(self, path: Path) -> None:
+        """Write the heads that the base has no place for, byte for byte."""
+        write_safetensors(path, self.heads, self._read)
 
     def _read(self, ref: TensorRef) -> bytes:
         extent = self.extents[ref.tensor]
@@ -75,26 +83,16 @@ class DenseRelease:
             stream.seek(extent.offset)
             return stream.read(extent.length)
 
-    def _document(self, released: tuple[ReleasedWeight, ...]) -> JsonObject:
-        assert not isinstance(self.base.weights, str), "the weights were read"
-        changed = {
-            item.name: WeightRef(tensor=item.tensor.tensor, dtype=item.tensor.dtype, shape=item.tensor.shape)
-            for item in released
-        }
-        return {
-            "kind": "dense_release",
-            "operator": OPERATOR,
-            "base": self.base.digest,
-            "adapter": self.adapter.digest,
-            "base_weights_digest": self.base.weights_digest,
-            "weights_digest": weights_digest({**self.base.weights, **changed}),
-            "weights": {item.name: item.tensor.document() for item in released},
-            "heads": {name: ref.document() for name, ref in self.heads.items()},
-            "measurement": {
-                "weights": {item.name: _figures([item]) for item in released},
-                "total": _figures(list(released)),
-            },
-        }
+
+def _with_weights(base: BaseManifest, released: tuple[ReleasedWeight, ...]) -> BaseManifest:
+    """The base with other numbers in some of its weights: what reading the release as a base gives."""
+    assert not isinstance(base.weights, str), "the weights were read"
+    changed = {
+        item.name: WeightRef(tensor=item.tensor.tensor, dtype=item.tensor.dtype, shape=item.tensor.shape)
+        for item in released
+    }
+    weights = {**base.weights, **changed}
+    return base.model_copy(update={"weights": weights, "weights_digest": weights_digest(weights)})
 
 
 def dense_release(context: Context, adapter: AdapterManifest, base: BaseManifest) -> DenseRelease:

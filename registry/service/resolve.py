@@ -48,17 +48,21 @@ def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
         UsageProblemError: `NOT_AN_ADAPTER`.
     """
     manifest = manifests.get(reader, digest)
+    if isinstance(manifest, ConversionManifest) and manifest.rule == "dense":
+        raise UsageProblemError(_no_adapter(digest, "the record of a dense release"))
     if isinstance(manifest, CompositionManifest | ConversionManifest):
         return manifests.load(reader, manifest.output, AdapterManifest)
     if isinstance(manifest, AdapterManifest):
         return manifest
-    raise UsageProblemError(
-        Problem(
-            code="NOT_AN_ADAPTER",
-            expected="an adapter, a composition or a conversion",
-            observed=f"{digest}, of kind {manifest.KIND}",
-            hint="Name an adapter; `registry ls adapters` lists them.",
-        )
+    raise UsageProblemError(_no_adapter(digest, f"of kind {manifest.KIND}"))
+
+
+def _no_adapter(digest: Digest, what: str) -> Problem:
+    return Problem(
+        code="NOT_AN_ADAPTER",
+        expected="an adapter, a composition or a conversion",
+        observed=f"{digest}, {what}",
+        hint="Name an adapter; `registry ls adapters` lists them.",
     )
 
 

@@ -111,7 +111,7 @@ def subject_of(reader: Reader, ref: str, wish: Wish) -> Subject:
 
 
 def recipe_of(subject: Subject) -> Recipe:
-    """How its output is computed; a rebase has nothing to compute."""
+    """How its factors are computed; a rebase has nothing to compute, a dense release no factors."""
     parent, wish = subject.parent, subject.wish
     if wish.rule == "portable":
         assert subject.initial is not None, "the option was checked"
