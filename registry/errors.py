@@ -24,7 +24,9 @@ __all__ = [
     "Problem",
     "ProblemError",
     "PurgedError",
+    "RangeUnsatisfiableError",
     "RefusedError",
+    "SlowBodyError",
     "StaleHeadError",
     "TooLargeError",
     "UnavailableError",
@@ -67,6 +69,18 @@ class TooLargeError(RefusedError):
 
 class PreconditionRequiredError(UsageProblemError):
     """A change of a channel over HTTP that does not say which head it expects."""
+
+
+class RangeUnsatisfiableError(UsageProblemError):
+    """A range outside a blob, or an upload continued where it does not stand; `size` is how many bytes there are."""
+
+    def __init__(self, problem: Problem, size: int) -> None:
+        super().__init__(problem)
+        self.size = size
+
+
+class SlowBodyError(UsageProblemError):
+    """A request body that stopped arriving, or arrives too slowly to wait for."""
 
 
 class UnavailableError(ProblemError):
@@ -115,6 +129,8 @@ def error_document(error: ProblemError) -> JsonObject:
     }
     if isinstance(error, StaleHeadError):
         document["head"] = f"g{error.head}"
+    if isinstance(error, RangeUnsatisfiableError):
+        document["size"] = error.size
     if isinstance(error, DecisionError):
         document["admission"] = error.admission
         document["decision"] = error.decision

@@ -24,7 +24,9 @@ from registry.errors import (
     Problem,
     ProblemError,
     PurgedError,
+    RangeUnsatisfiableError,
     RefusedError,
+    SlowBodyError,
     StaleHeadError,
     TooLargeError,
     UnavailableError,
@@ -38,6 +40,8 @@ HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     CancelledError: (409, "The work was called off"),
     UsageProblemError: (400, "The request cannot be read"),
     PreconditionRequiredError: (428, "Say which head you expect"),
+    RangeUnsatisfiableError: (416, "There are no bytes at this place"),
+    SlowBodyError: (408, "The body did not arrive in time"),
     RefusedError: (422, "The content is refused"),
     TooLargeError: (413, "Too many bytes"),
     DecisionError: (422, "The composition may not proceed"),
@@ -95,4 +99,6 @@ def _headers(error: ProblemError) -> dict[str, str]:
         return {"Retry-After": "1"}
     if isinstance(error, StaleHeadError):
         return {"ETag": f'"g{error.head}"'}
+    if isinstance(error, RangeUnsatisfiableError):
+        return {"Content-Range": f"bytes */{error.size}", "Upload-Offset": str(error.size)}
     return {}
