@@ -56,7 +56,8 @@ class FactorManifest(Manifest):
     - ``B@A``: Linear; a convolution's ``a [r, d_in, kh, kw]`` and ``b [d_out, r, 1, 1]`` contract over r alike;
     - ``(B@A)^T``: weights stored input first, tables ``[rows, d]`` and GPT-2's ``Conv1D [d_in, d_out]``;
     - ``B[o,r,e]A[e,r,i]``: a stacked parameter of E experts, ``a [E r, d_in]`` with the expert outside and
-      ``b [d_out, r E]`` with the expert inside; the base's shape says which of its axes are o and i.
+      ``b [d_out, r E]`` with the expert inside; the base's shape says which of its axes are o and i, and where they are
+      equal the first is o.
 
     `extra` holds further tensors by role (magnitude, E, bias). With ``E [r, 1]`` the delta is ``s b (E * a)``, and an
     allocator may have taken every triplet: only there the rank can be 0. `source` is the catalogue row whose contract

@@ -12,6 +12,7 @@ from schemas.compute import ComputeContractManifest
 from schemas.digests import Digest, manifest_digest
 from schemas.model import Count, Identifier, Manifest, NotVerified, Record
 from schemas.quantizers import PackedWeights, Quantizer
+from schemas.stacks import STACKS
 
 
 class TensorRef(Record):
@@ -63,6 +64,16 @@ class BaseManifest(Manifest):
             return None
         weight = self.weights.get(f"{module}.weight")
         return None if weight is None else weight.shape
+
+    def stack_of(self, module: str) -> tuple[int, ...] | None:
+        """The shape of a stacked parameter, stored as such or expert by expert; null for none that is known."""
+        weights = {} if isinstance(self.weights, str) else self.weights
+
+        def stored(name: str) -> tuple[int, ...] | None:
+            return weights[name].shape if name in weights else None
+
+        stack = STACKS.get(self.architecture.model_type)
+        return stored(module) or (None if stack is None else stack.shape(module, stored))
 
     @model_validator(mode="after")
     def _weights_agree(self) -> Self:

@@ -39,6 +39,7 @@ class Piece:
         parameters: where parameters of the module are adapted as a whole, the names this factor can be of; which one
             it is the base's shapes tell.
         pooled: input features averaged into one before a (QA-LoRA), so that a has d_in / pooled columns.
+        oriented: for a stacked parameter, b has the outputs and a the inputs also where both are as many.
     """
 
     module: str
@@ -51,6 +52,7 @@ class Piece:
     route_side: str | None = None
     parameters: tuple[str, ...] = ()
     pooled: int = 1
+    oriented: bool = False
 
 
 @dataclass(frozen=True)

@@ -121,11 +121,14 @@ def _same_dtype(a: TensorEntry, b: TensorEntry) -> list[Problem]:
 
 
 def _stacked_problems(piece: Piece, layer: Layer) -> list[Problem]:
-    """A stacked parameter is [E, d_out, d_in] or [E, d_in, d_out]; shapes tell which unless they are square."""
+    """A stacked parameter is [E, d_out, d_in] or [E, d_in, d_out]; shapes tell which unless they are square.
+
+    Square ones are told by the model type, where the writer goes by it too.
+    """
     a, b = piece.tensors["a"], piece.tensors["b"]
     experts, first, second = layer.shape
-    if first == second:
-        hint = "Register the experts as single layers; which axis is the input cannot be told from a square matrix."
+    if first == second and not (layer.oriented and piece.oriented):
+        hint = "Save it with PEFT 0.19 or later on a model type with a known layout: a square matrix does not tell."
         return [problem("FACTOR_AMBIGUOUS", a.place, "experts that are not square", shown(list(layer.shape)), hint)]
     if (b.shape[0], a.shape[1]) not in {(first, second), (second, first)}:
         expected = f"{first} and {second} beside the rank"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from registry.errors import RefusedError
-from registry.formats.base.naming import MODEL_TYPES, ModelType, Stack
+from registry.formats.base.naming import MODEL_TYPES, ModelType
 from registry.formats.report import problem
 from schemas.base import BaseManifest, WeightRef
 from schemas.quantizers import PackedWeights
+from schemas.stacks import Stack
 
 Kind = Literal["linear", "embedding", "conv1d", "conv2d", "parameter"]
 Shape = tuple[int, ...]
@@ -28,12 +29,14 @@ class Layer:
         weights: names of the base weights that hold it: the table's for a tied output, many for stacked experts.
         optional: a Linear layer in some releases of transformers only (experts and gates of a mixture), so that
             `all-linear` may have taken it or not.
+        oriented: a stacked parameter known to be [experts, d_out, d_in], also where it is square.
     """
 
     kind: Kind
     shape: Shape
     weights: tuple[str, ...]
     optional: bool = False
+    oriented: bool = False
 
 
 def layers(base: BaseManifest) -> dict[str, Layer]:
@@ -102,14 +105,15 @@ def _layer(facts: ModelType, name: str, shape: Shape) -> tuple[str, Layer]:
     module, dot, end = name.rpartition(".")
     leaf = module.rpartition(".")[2]
     if not dot or end != "weight" or len(shape) not in {2, 4}:
-        return name, Layer("parameter", shape, (name,))
+        oriented = facts.stack is not None and facts.stack.parts(name) is not None
+        return name, Layer("parameter", shape, (name,), oriented=oriented)
     if len(shape) == 4:
         return module, Layer("conv2d", shape, (name,))
     if leaf in facts.embeddings:
         return module, Layer("embedding", shape, (name,))
     if leaf in facts.conv1d:
         return module, Layer("conv1d", shape, (name,))
-    stacked = facts.stack is not None and facts.stack.stored.fullmatch(name) is not None
+    stacked = facts.stack is not None and facts.stack.pattern.fullmatch(name) is not None
     return module, Layer("linear", shape, (name,), optional=stacked or leaf in facts.routers)
 
 
@@ -125,7 +129,7 @@ def _stacked(stack: Stack, shapes: Mapping[str, Shape]) -> dict[str, Layer]:
     """Experts stored one by one as the parameters [experts, d_out, d_in] that newer releases stack them to."""
     found: defaultdict[str, dict[tuple[int, str], str]] = defaultdict(dict)
     for name in shapes:
-        match = stack.stored.fullmatch(name)
+        match = stack.pattern.fullmatch(name)
         if match is not None:
             found[match["before"]][int(match["expert"]), match["leaf"]] = name
     return {
@@ -150,4 +154,4 @@ def _stack(experts: Mapping[tuple[int, str], str], leaves: tuple[str, ...], shap
     numbers = sorted({expert for expert, _ in experts})
     names = tuple(experts[number, leaf] for number in numbers for leaf in leaves)
     rows = sum(shapes[experts[0, leaf]][0] for leaf in leaves)
-    return Layer("parameter", (len(numbers), rows, *shapes[names[0]][1:]), names)
+    return Layer("parameter", (len(numbers), rows, *shapes[names[0]][1:]), names, oriented=True)

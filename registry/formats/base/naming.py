@@ -7,17 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True)
-class Stack:
-    """Experts that newer releases hold as one stacked parameter and checkpoints store one by one.
-
-    `stored` matches the name of one expert's matrix, with groups `before`, `expert` and `leaf`; `loaded` gives the
-    stacked parameter's name behind `before`, for each the leaves whose rows follow each other in it.
-    """
-
-    stored: re.Pattern[str]
-    loaded: Mapping[str, tuple[str, ...]]
+from schemas.stacks import STACKS, Stack
 
 
 @dataclass(frozen=True)
@@ -74,14 +64,6 @@ def _decoder(routers: tuple[str, ...] = (), stack: Stack | None = None, *renamed
     )
 
 
-_MIXTRAL_EXPERTS: Final = Stack(
-    re.compile(r"(?P<before>.*)block_sparse_moe\.experts\.(?P<expert>\d+)\.(?P<leaf>w[123])\.weight"),
-    {"mlp.experts.gate_up_proj": ("w1", "w3"), "mlp.experts.down_proj": ("w2",)},
-)
-_QWEN_EXPERTS: Final = Stack(
-    re.compile(r"(?P<before>.*)mlp\.experts\.(?P<expert>\d+)\.(?P<leaf>(?:gate|up|down)_proj)\.weight"),
-    {"mlp.experts.gate_up_proj": ("gate_proj", "up_proj"), "mlp.experts.down_proj": ("down_proj",)},
-)
 _VIT: Final = ModelType(
     prefix="vit.",
     buffers=_NO_BUFFERS,
@@ -122,13 +104,13 @@ MODEL_TYPES: Final[Mapping[str, ModelType]] = {
     "gpt2": _GPT2,
     "llama": _decoder(),
     "mistral": _decoder(),
-    "mixtral": _decoder(("gate",), _MIXTRAL_EXPERTS, (".block_sparse_moe.", ".mlp.")),
+    "mixtral": _decoder(("gate",), STACKS["mixtral"], (".block_sparse_moe.", ".mlp.")),
     "phi": _decoder(),
     "phi3": _decoder(),
     "qwen2": _decoder(),
-    "qwen2_moe": _decoder(("gate",), _QWEN_EXPERTS),
+    "qwen2_moe": _decoder(("gate",), STACKS["qwen2_moe"]),
     "qwen3": _decoder(),
-    "qwen3_moe": _decoder(("gate",), _QWEN_EXPERTS),
+    "qwen3_moe": _decoder(("gate",), STACKS["qwen3_moe"]),
     "roberta": _encoder("roberta", "lm_head.decoder", "lm_head.bias", "lm_head.decoder"),
     "vit": _VIT,
 }

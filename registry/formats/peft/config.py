@@ -11,7 +11,7 @@ from registry.formats.peft import parse
 from registry.formats.peft.fields import CONFIG, refuse_features, refuse_method
 from registry.formats.peft.initializers import Initializer, read_initializer
 from registry.formats.peft.parse import Bias
-from registry.formats.peft.patterns import Era, Matcher, ModulePattern, eras_of
+from registry.formats.peft.patterns import Era, Matcher, ModulePattern, eras_of, release_of
 from registry.formats.report import refuse_all
 from schemas.adapter import ScaleRule
 from schemas.canonical import JsonObject
@@ -31,6 +31,8 @@ class LoraSettings:
         group: input features QA-LoRA pools into one; 1 elsewhere.
         saved: names of fully trained modules.
         parameters: names of stacked parameters adapted as a whole.
+        oriented: whether b has a stacked parameter's outputs by the model's own layout, as PEFT does since 0.19;
+            before, b had its last axis.
         tokens: trained rows by name of their table; the empty name is the input embedding.
         invocation: the tokens that switch an activated LoRA on.
     """
@@ -55,6 +57,7 @@ class LoraSettings:
     group: int
     saved: tuple[str, ...]
     parameters: tuple[str, ...]
+    oriented: bool
     tokens: dict[str, tuple[int, ...]]
     invocation: tuple[int, ...]
 
@@ -113,6 +116,7 @@ def _settings(fields: Fields, method: Method) -> LoraSettings:
         group=fields.integer("qalora_group_size", 16) if fields.boolean("use_qalora", False) else 1,
         saved=parse.names(fields, "modules_to_save"),
         parameters=parse.names(fields, "target_parameters"),
+        oriented=(release_of(version) or (0, 0)) >= (0, 19),
         tokens=parse.tokens(fields),
         invocation=parse.integers(fields, "alora_invocation_tokens", fields.document.get("alora_invocation_tokens")),
     )

@@ -74,13 +74,18 @@ def eras_of(version: str | None, keys: Iterable[str]) -> tuple[Era, ...]:
 
     An anchored key (`^…`) could match nothing before 0.15, so whoever wrote one had the newer rule.
     """
-    number = _VERSION.match(version or "")
+    release = release_of(version)
     if any(key.startswith("^") for key in keys):
         return ("grouped",)
-    if number is None:
+    if release is None:
         return ("grouped", "dotted", "joint")
-    release = int(number[1]), int(number[2])
     return ("joint",) if release < (0, 14) else ("dotted",) if release < (0, 15) else ("grouped",)
+
+
+def release_of(version: str | None) -> tuple[int, int] | None:
+    """Major and minor number of a version; null where it is none."""
+    number = _VERSION.match(version or "")
+    return None if number is None else (int(number[1]), int(number[2]))
 
 
 def values_for(

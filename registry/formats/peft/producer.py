@@ -109,6 +109,7 @@ def _piece(
         rank=rank,
         parameters=tuple(name for name in settings.parameters if _holds(site.module, name)),
         pooled=settings.group,
+        oriented=settings.oriented,
     )
 
 
