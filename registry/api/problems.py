@@ -33,6 +33,7 @@ from registry.errors import (
     UsageProblemError,
     error_document,
 )
+from registry.service.problem_types import type_of
 from validators.errors import CodeUnknownError, CouldNotCheckError
 
 HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
@@ -71,7 +72,7 @@ def problem_response(_request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, ProblemError):
         raise error
     status, title = status_of(error)
-    body = {"type": "about:blank", "title": title, "status": status, "detail": str(error), **error_document(error)}
+    body = {"type": type_of(error), "title": title, "status": status, "detail": str(error), **error_document(error)}
     return JSONResponse(body, status, _headers(error), media_type="application/problem+json")
 
 
