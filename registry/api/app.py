@@ -12,6 +12,7 @@ from registry.api import bodies, channels, compositions, health, leases, manifes
 from registry.api.jobs import JobRunner
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.problems import invalid_response, problem_response
+from registry.api.request_ids import RequestIds
 from registry.errors import ProblemError
 from registry.service.context import Context
 
@@ -31,6 +32,7 @@ def create_app(context: Context, *, open_reads: bool = False, body_limit: int = 
     app.state.open_reads = open_reads
     app.state.runner = runner
     app.add_middleware(BodyLimit, limit=body_limit)
+    app.add_middleware(RequestIds)
     app.add_exception_handler(ProblemError, problem_response)
     app.add_exception_handler(RequestValidationError, invalid_response)
     for router in (
