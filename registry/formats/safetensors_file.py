@@ -24,7 +24,7 @@ LARGEST_HEADER: Final = 100_000_000
 """The bound of the safetensors library itself."""
 MOST_DIMENSIONS: Final = 32
 LONGEST_NAME: Final = 1024
-_PREFIX_BYTES: Final = 8
+PREFIX_BYTES: Final = 8
 _PICKLE_START: Final = re.compile(rb"PK\x03\x04|\x80[\x02-\x05]")
 _REPAIR: Final = "Save the file again with the safetensors library."
 
@@ -57,36 +57,65 @@ class Header:
     tensors: tuple[TensorEntry, ...]
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def end(self) -> int:
+        """Where the data ends, and with it the file."""
+        return max((tensor.offset + tensor.length for tensor in self.tensors), default=self.data_start)
 
-def read_header(stream: BinaryIO, size: int, name: str, *, largest: int = LARGEST_HEADER) -> Header:
+
+def read_header(stream: BinaryIO, size: int | None, name: str, *, largest: int = LARGEST_HEADER) -> Header:
     """Read and validate the header of a file of `size` bytes, leaving the stream at the first tensor.
+
+    Without a size, as of a file that is still arriving, the end of its data is left to `check_end`.
 
     Raises:
         RefusedError: `HEADER_TRUNCATED`, `HEADER_TOO_LARGE`, `PICKLE_REFUSED`, `HEADER_INVALID`, `DTYPE_UNKNOWN`,
             `SHAPE_INVALID`, `OFFSETS_INVALID`, `EXTENT_MISMATCH`, `OFFSETS_OVERLAP`, `OFFSETS_GAP`, `FILE_TRUNCATED`,
             `TRAILING_BYTES`, `JSON_*`; all that is wrong with the tensors at once.
     """
-    start = stream.read(_PREFIX_BYTES)
-    length = int.from_bytes(start, "little")
-    fits = len(start) == _PREFIX_BYTES and length <= min(largest, size - _PREFIX_BYTES)
-    if not fits and _PICKLE_START.match(start):
+    start = stream.read(PREFIX_BYTES)
+    length = check_start(start, size, name, largest)
+    data = stream.read(length)
+    if not data.startswith(b"{"):
+        raise RefusedError(_no_object(start, data, name))
+    with located(name):
+        document = json_object(data)
+    return _validated(document, PREFIX_BYTES + length, size, name)
+
+
+def check_start(start: bytes, size: int | None, name: str, largest: int = LARGEST_HEADER) -> int:
+    """The length of the header that the first bytes of a file promise; a ninth byte is looked at when it is there.
+
+    Raises:
+        RefusedError: `HEADER_TRUNCATED`, `HEADER_TOO_LARGE`, `PICKLE_REFUSED`, `HEADER_INVALID`.
+    """
+    prefix, begun = start[:PREFIX_BYTES], start[PREFIX_BYTES:]
+    length = int.from_bytes(prefix, "little")
+    room = largest if size is None else min(largest, size - PREFIX_BYTES)
+    fits = len(prefix) == PREFIX_BYTES and length <= room
+    if not fits and _PICKLE_START.match(prefix):
         raise RefusedError(pickle_problem(name))
-    if len(start) < _PREFIX_BYTES:
-        raise RefusedError(_file(name, "HEADER_TRUNCATED", "8 bytes of header length", f"{len(start)} bytes"))
+    if len(prefix) < PREFIX_BYTES:
+        raise RefusedError(_file(name, "HEADER_TRUNCATED", "8 bytes of header length", f"{len(prefix)} bytes"))
     if length > largest:
         raise RefusedError(_file(name, "HEADER_TOO_LARGE", f"a header of at most {largest} bytes", str(length)))
     if not fits:
         raise RefusedError(_file(name, "HEADER_TRUNCATED", f"a header of {length} bytes", f"a file of {size} bytes"))
-    data = stream.read(length)
-    if not data.startswith(b"{"):
-        code = "PICKLE_REFUSED" if _PICKLE_START.match(start) else "HEADER_INVALID"
-        raise RefusedError(_file(name, code, "a JSON object after the length", shown(data[:16])))
-    with located(name):
-        document = json_object(data)
-    return _validated(document, _PREFIX_BYTES + length, size, name)
+    if begun and not begun.startswith(b"{"):
+        raise RefusedError(_no_object(prefix, begun, name))
+    return length
 
 
-def _validated(document: JsonObject, data_start: int, size: int, name: str) -> Header:
+def check_end(header: Header, size: int, name: str) -> None:
+    """Compare the end of the data with the size of the file.
+
+    Raises:
+        RefusedError: `FILE_TRUNCATED`, `TRAILING_BYTES`.
+    """
+    refuse_all(_end_problems(header.end, size, name))
+
+
+def _validated(document: JsonObject, data_start: int, size: int | None, name: str) -> Header:
     problems: list[Problem] = []
     tensors: list[TensorEntry] = []
     for key, value in document.items():
@@ -147,7 +176,7 @@ def _counts(value: JsonValue) -> tuple[int, ...] | None:
     return tuple(counts) if len(counts) == len(value) else None
 
 
-def _coverage_problems(tensors: list[TensorEntry], data_start: int, size: int, name: str) -> list[Problem]:
+def _coverage_problems(tensors: list[TensorEntry], data_start: int, size: int | None, name: str) -> list[Problem]:
     problems: list[Problem] = []
     end = data_start
     for tensor in tensors:
@@ -156,11 +185,21 @@ def _coverage_problems(tensors: list[TensorEntry], data_start: int, size: int, n
             expected, observed = f"data from byte {end}", f"byte {tensor.offset}"
             problems.append(problem(code, (name, tensor.name), expected, observed, _REPAIR))
         end = max(end, tensor.offset + tensor.length)
-    if end > size:
-        problems.append(_file(name, "FILE_TRUNCATED", f"a file of {end} bytes", f"{size} bytes"))
-    elif end < size and not problems:
-        problems.append(_file(name, "TRAILING_BYTES", f"a file of {end} bytes", f"{size} bytes"))
+    if size is not None and (end > size or not problems):
+        problems += _end_problems(end, size, name)
     return problems
+
+
+def _end_problems(end: int, size: int, name: str) -> list[Problem]:
+    if end == size:
+        return []
+    code = "FILE_TRUNCATED" if end > size else "TRAILING_BYTES"
+    return [_file(name, code, f"a file of {end} bytes", f"{size} bytes")]
+
+
+def _no_object(start: bytes, data: bytes, name: str) -> Problem:
+    code = "PICKLE_REFUSED" if _PICKLE_START.match(start) else "HEADER_INVALID"
+    return _file(name, code, "a JSON object after the length", shown(data[:16]))
 
 
 def _file(name: str, code: str, expected: str, observed: str) -> Problem:
