@@ -8,24 +8,27 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
-from registry.api import bodies, channels, compositions, health, leases, manifests, registration, states
-from registry.api.jobs import JobRunner
+from registry.api import bodies, channels, compositions, health, jobs, leases, manifests, registration, states, tokens
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.problems import invalid_response, problem_response
 from registry.api.request_ids import RequestIds
 from registry.errors import ProblemError
 from registry.service.context import Context
+from registry.service.jobs import Runner
 
 
-def create_app(context: Context, *, open_reads: bool = False, body_limit: int = BODY_LIMIT) -> FastAPI:
-    """Routes, errors and the job runner; reads need a token unless `open_reads`."""
-    runner = JobRunner(context)
+def create_app(
+    context: Context, *, open_reads: bool = False, body_limit: int = BODY_LIMIT, runner: Runner | None = None
+) -> FastAPI:
+    """Routes, errors and what runs jobs here, if anything does; reads need a token unless `open_reads`."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        runner.start()
+        if runner is not None:
+            runner.start()
         yield
-        runner.stop()
+        if runner is not None:
+            runner.stop()
 
     app = FastAPI(title="Adapter registry", version="1", lifespan=lifespan, responses=bodies.PROBLEMS)
     app.state.context = context
@@ -40,9 +43,11 @@ def create_app(context: Context, *, open_reads: bool = False, body_limit: int = 
         registration.router,
         manifests.router,
         compositions.router,
+        jobs.router,
         channels.router,
         states.router,
         leases.router,
+        tokens.router,
     ):
         app.include_router(router)
     return app

@@ -1,36 +1,39 @@
-"""Bearer tokens: who is calling, and whether that is allowed."""
+"""Bearer tokens: who is calling, and whether that is allowed.
+
+A route asks for a permission here, before its body is read; the use case then asks the context whether it holds for
+the name or channel at hand (`registry.service.grants`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from registry.errors import NotAllowedError, NotAuthenticatedError, Problem
-from registry.service import tokens
+from registry.errors import NotAuthenticatedError, Problem
+from registry.service import subjects, tokens
 from registry.service.context import Context
-from registry.service.tokens import Permission
+from registry.service.grants import Grants, Permission, Scope
 
+ANONYMOUS: Final = Grants((Scope("read"),))
 _bearer = HTTPBearer(auto_error=False, description="A token made by `registry token create`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
 def allowed(permission: Permission) -> Callable[[Request, Credentials], Context]:
-    """A dependency: the context under the caller's name, when the token carries the permission."""
+    """A dependency: the context under the caller's name and grants, when the token carries the permission."""
 
     def check(request: Request, credentials: Credentials) -> Context:
-        context: Context = request.app.state.context
-        if credentials is None:
-            if permission == "read" and request.app.state.open_reads:
-                return replace(context, principal="anonymous")
-            raise NotAuthenticatedError(_missing(permission))
-        known = tokens.authenticate(context, credentials.credentials)
-        if permission not in known.permissions and "admin" not in known.permissions:
-            raise NotAllowedError(_lacking(permission))
-        return replace(context, principal=known.principal)
+        context = _called(request, credentials, permission)
+        request.state.principal = context.principal
+        if permission == "read":
+            _may_read(context, request)
+        elif not context.grants.has(permission):
+            raise context.grants.lacking(permission)
+        return context
 
     return check
 
@@ -42,19 +45,31 @@ Publishing = Annotated[Context, Depends(allowed("publish"))]
 Administering = Annotated[Context, Depends(allowed("admin"))]
 
 
+def _called(request: Request, credentials: HTTPAuthorizationCredentials | None, permission: Permission) -> Context:
+    context: Context = request.app.state.context
+    if credentials is not None:
+        known = tokens.authenticate(context, credentials.credentials)
+        return replace(context, principal=known.principal, grants=known.grants)
+    if permission == "read" and request.app.state.open_reads:
+        return replace(context, principal="anonymous", grants=ANONYMOUS)
+    raise NotAuthenticatedError(_missing(permission))
+
+
+def _may_read(context: Context, request: Request) -> None:
+    """A whole `read`, or one limited to a prefix that something this path names begins with."""
+    if context.grants.covers("read", ""):
+        return
+    named = subjects.of_path(context, request.url.path, request.path_params, request.query_params)
+    if not any(context.grants.covers("read", name) for name in named):
+        # a name that the caller did not say itself is not told to it
+        said = [name for name in named if name in request.url.path]
+        raise context.grants.lacking(f"read:{said[0]}" if said else "read, without a prefix")
+
+
 def _missing(permission: str) -> Problem:
     return Problem(
         code="TOKEN_MISSING",
         expected=f"Authorization: Bearer TOKEN with permission {permission}",
         observed="no token",
         hint="Make one with `registry token create NAME --allow " + permission + "`.",
-    )
-
-
-def _lacking(permission: str) -> Problem:
-    return Problem(
-        code="PERMISSION_MISSING",
-        expected=f"permission {permission}",
-        observed="a token without it",
-        hint="Ask an administrator for a token that has it.",
     )

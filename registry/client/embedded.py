@@ -31,7 +31,7 @@ from registry.service.results import (
     Shown,
     Verified,
 )
-from registry.service.tokens import ListedToken, NewToken, Permission
+from registry.service.tokens import ListedToken, NewToken
 from registry.settings import Settings
 from registry.wiring import opened
 
@@ -155,9 +155,9 @@ class EmbeddedRegistry(States, Handing):
         """Check what is stored."""
         return verify.verify(self.context, ref, deep=deep, recompute=recompute, expect_head=expect_head)
 
-    def create_token(self, principal: str, permissions: tuple[Permission, ...]) -> NewToken:
-        """Make a bearer token; its secret is shown once."""
-        return tokens.create(self.context, principal, permissions)
+    def create_token(self, principal: str, allow: Sequence[str], *, expires_s: float | None = None) -> NewToken:
+        """Make a bearer token that allows these scopes, for so many seconds; its secret is shown once."""
+        return tokens.create(self.context, principal, allow, expires_s=expires_s)
 
     def tokens(self) -> tuple[ListedToken, ...]:
         """Every token by id, without its secret."""

@@ -59,6 +59,11 @@ def packagings(reader: Reader, manifest: Digest) -> tuple[Packaging, ...]:
     )
 
 
+def holders(reader: Reader, blob: Digest) -> frozenset[Digest]:
+    """Every manifest that came with this file."""
+    return frozenset(reader.all(select(FileRow.manifest).where(FileRow.blob == blob).distinct()))
+
+
 def _rows(change: Change, manifest: Digest, entries: Sequence[tuple[str, Digest]]) -> list[Values]:
     packaging = manifest_digest("packaging", canonical_bytes(dict(entries)))
     return [

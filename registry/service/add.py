@@ -40,6 +40,7 @@ def add_base(
     fetched from, which becomes a statement.
     """
     check_name(name)
+    context.require("register", name)
     with context.audited("base.add", {"name": name}):
         reading = read_base(directory, evidence=level, progress=progress, jobs=jobs)
     if contracts:
@@ -73,6 +74,7 @@ def add_adapter(
     `origin` is where it was fetched from, which becomes a statement.
     """
     check_name(name)
+    context.require("register", name)
     with context.database.reading() as reader:
         on = resolve.digest_of(reader, base_ref)
         base = manifests.load(reader, on, BaseManifest)

@@ -103,6 +103,7 @@ def add_adapters(
     Raises:
         UnavailableError: database or store are full or away. What was committed stays, and a repeat goes on from there.
     """
+    context.require("register", *(directory.absolute().name for directory in directories))
     with context.database.reading() as reader:
         base = manifests.load(reader, resolve.digest_of(reader, base_ref), BaseManifest)
     results: dict[int, Added | NotAdded] = {}

@@ -28,6 +28,8 @@ def convert(context: Context, ref: str, wish: Wish) -> Conversion:
         ConditionError: `BASE_REPLACED` is not acknowledged.
     """
     check_options(wish)
+    if not wish.hands_out:
+        context.require("compose", *([] if wish.name is None else [wish.name]))
     with context.database.reading() as reader:
         subject = subject_of(reader, ref, wish)
         known = None if wish.rule == "dense" else _known(context, reader, subject)
@@ -70,7 +72,7 @@ def _rebase(context: Context, subject: Subject) -> Conversion:
         files.put(change, output.digest, entries)
         return _record(change, subject, output)
 
-    return context.database.change("adapter.convert", context.principal, work)
+    return context.conclude("adapter.convert", work)
 
 
 def _compute(context: Context, subject: Subject) -> Conversion:
@@ -89,7 +91,7 @@ def _compute(context: Context, subject: Subject) -> Conversion:
         _put_file(change, output.digest, converted, blob)
         return _record(change, subject, output, converted)
 
-    return context.database.change("adapter.convert", context.principal, work)
+    return context.conclude("adapter.convert", work)
 
 
 def _put_file(change: Change, output: Digest, converted: Converted, blob: BlobDigests) -> None:
@@ -124,7 +126,7 @@ def _say(context: Context, name: str | None, conversion: ConversionManifest, sub
     def work(change: Change) -> Conversion:
         return _named(change, subject, conversion, created=False)
 
-    return context.database.change("conversion.name", context.principal, work)
+    return context.conclude("conversion.name", work)
 
 
 def _unchanged(context: Context, subject: Subject) -> Conversion:

@@ -45,6 +45,7 @@ class Question:
 
 def ask(context: Context, spec: CompositionSpec) -> Question:
     """Resolve a spec and decide on it; nothing is stored."""
+    context.require("compose", spec.name)
     with context.database.reading() as reader:
         base = resolve.base_of(reader, spec.base)
         members, adapters = _members(reader, spec)

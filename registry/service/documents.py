@@ -38,6 +38,7 @@ def add_document(
         RefusedError: a field or rule refuses; nothing but an audit line is kept.
     """
     check_name(name)
+    context.require("register", name)
     with context.audited(f"{model.KIND}.add", {"name": name}):
         manifest = validate(model, document)
         with context.database.reading() as reader:

@@ -31,6 +31,7 @@ def add_hub_base(
     hub's address, null for the hub client's own setting.
     """
     check_name(name)
+    context.require("register", name)
     with TemporaryDirectory(prefix="hub-") as folder:
         commit = fetch(ref, Path(folder), "base", weights=level != "declared", endpoint=endpoint)
         return add_base(
@@ -49,6 +50,7 @@ def add_hub_base(
 def add_hub_adapter(context: Context, ref: HubRef, base: str, name: str, *, endpoint: str | None = None) -> Added:
     """Register an adapter of a hub against a registered base."""
     check_name(name)
+    context.require("register", name)
     with TemporaryDirectory(prefix="hub-") as folder:
         commit = fetch(ref, Path(folder), "adapter", endpoint=endpoint)
         return add_adapter(context, Path(folder), base, name, origin=ref.origin(commit))

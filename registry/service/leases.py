@@ -24,6 +24,7 @@ def acquire(context: Context, channel: str, holder: str, ttl_s: float) -> Lease:
         UsageProblemError: `LEASE_INVALID`: no holder, or a time to live outside 1 second to 1 day.
     """
     check_name(channel)
+    context.require("publish", channel)
     _check(ttl_s, holder)
 
     def work(change: Change) -> Lease:
@@ -38,7 +39,9 @@ def renew(context: Context, lease_id: str, ttl_s: float) -> Lease:
     _check(ttl_s)
 
     def work(change: Change) -> Lease:
-        return _lease(change, leases.renew(change, lease_id, ttl_s), held=True)
+        row = leases.renew(change, lease_id, ttl_s)
+        context.require("publish", row.channel)
+        return _lease(change, row, held=True)
 
     return context.database.change("lease.renew", context.principal, work)
 
@@ -47,7 +50,9 @@ def release(context: Context, lease_id: str) -> Lease:
     """Let go after the last use. Raises NotFoundError, ConflictError `LEASE_EXPIRED`."""
 
     def work(change: Change) -> Lease:
-        return _lease(change, leases.release(change, lease_id), held=False)
+        row = leases.release(change, lease_id)
+        context.require("publish", row.channel)
+        return _lease(change, row, held=False)
 
     return context.database.change("lease.release", context.principal, work)
 

@@ -31,6 +31,7 @@ def show(context: Context, channel: str) -> ChannelPolicy:
 def put(context: Context, channel: str, document: JsonObject) -> ChannelPolicy:
     """Give a channel a policy; what is live stays live, the next publication is held to it."""
     check_name(channel)
+    context.require("admin", channel)
     policy = validate(ChannelPolicy, document)
 
     def work(change: Change) -> None:

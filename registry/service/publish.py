@@ -27,6 +27,7 @@ def publish(
         DigestMismatchError: the bytes of an artifact are damaged; nothing is published.
     """
     check_name(channel)
+    context.require("publish", channel)
     if not refs:
         raise UsageProblemError(_problem("NOTHING_TO_PUBLISH", "at least one reference", "none", "Name what to serve."))
     with context.database.reading() as reader:
@@ -57,6 +58,7 @@ def rollback(
     Stored bytes are pointed at again; nothing is unmerged (docs/concepts.md, "Rollback").
     """
     check_name(channel)
+    context.require("publish", channel)
     with context.database.reading() as reader:
         artifacts = channels.at(reader, channel, _target(reader, channel, to)).artifacts
     _verify_bytes(context, artifacts)

@@ -85,6 +85,7 @@ def release(context: Context, spec: ReleaseSpec, *, dry_run: bool = False) -> Ad
 
 
 def _ask(context: Context, spec: ReleaseSpec) -> _Question:
+    context.require("compose", spec.name)
     with context.database.reading() as reader:
         router = _router(reader, spec.router)
         state = _state(reader, spec.state)

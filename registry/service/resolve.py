@@ -28,6 +28,11 @@ def names_of(reader: Reader, digest: Digest) -> tuple[str, ...]:
     return tuple(f"{row.name}@{row.version}" for row in names.of(reader, digest))
 
 
+def bare_names_of(reader: Reader, digest: Digest) -> frozenset[str]:
+    """Every name that has the digest as a version."""
+    return frozenset(row.name for row in names.of(reader, digest))
+
+
 def names_of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[str, ...]]:
     """Every `NAME@VERSION` of many digests; one without a name is absent."""
     return {

@@ -31,6 +31,7 @@ def purge(context: Context, ref: str, reason: str) -> Purged:
 
     def work(change: Change) -> tuple[Digest, frozenset[Digest]]:
         digest = resolve.digest_of(change, ref)
+        context.require("admin", *sorted(resolve.bare_names_of(change, digest)))
         live = lineage.live(change, digest)
         if live:
             raise ConflictError(_still_live(digest, [f"{row.channel}@g{row.number}" for row in live]))
@@ -49,6 +50,7 @@ def gc(context: Context, grace_s: float) -> Collected:
 
     Putting a blob again makes it young again, so what a running registration just stored is kept.
     """
+    context.require("admin")
     newest = datetime.now(UTC) - timedelta(seconds=grace_s)
     removed: list[Digest] = []
     size = 0

@@ -37,6 +37,8 @@ def alias(context: Context, ref: str, name: str) -> Aliased:
             )
         )
 
+    context.require("register", parsed.name)
+
     def work(change: Change) -> Aliased:
         digest = refs.resolve(change, parsed)
         version = next(row.version for row in names.of(change, digest) if row.name == parsed.name)
@@ -49,6 +51,8 @@ def alias(context: Context, ref: str, name: str) -> Aliased:
 def _say(context: Context, ref: str, topic: Topic, body: Body) -> Said:
     def work(change: Change) -> Said:
         subject = resolve.digest_of(change, ref)
+        # it speaks of the content, so of every name the content has
+        context.require("register", *sorted(resolve.bare_names_of(change, subject)))
         before = statements.newest(change, subject, topic)
         statement = StatementManifest(
             topic=topic,

@@ -1,21 +1,24 @@
-"""Tokens: drawn here, shown once, stored only as a hash."""
+"""Tokens: drawn here, shown once, stored only as a hash; when one was last used is not stored."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator
-from typing import Final, Literal
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
 
 from registry.db import Change, Reader, tokens
 from registry.db.rows import TokenEventRow
+from registry.db.session import stamp
 from registry.errors import NotAuthenticatedError, Problem, UsageProblemError
 from registry.service.context import Context
+from registry.service.grants import Grants, Scope
 from schemas.model import Record
 
-Permission = Literal["read", "register", "compose", "publish", "admin"]
-PERMISSIONS: Final[tuple[Permission, ...]] = ("read", "register", "compose", "publish", "admin")
+LONGEST_S: Final = 10 * 366 * 86_400.0
+"""The longest time to live of a token that has one, in seconds."""
 _PREFIX: Final = "areg_"
 _PRINCIPAL: Final = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 
@@ -27,6 +30,11 @@ class Token(Record):
     principal: str
     permissions: tuple[str, ...]
 
+    @property
+    def grants(self) -> Grants:
+        """What it allows."""
+        return Grants(tuple(map(Scope.parse, self.permissions)))
+
 
 class NewToken(Record):
     """A token just made; `secret` is not stored and cannot be shown again."""
@@ -34,6 +42,7 @@ class NewToken(Record):
     id: str
     principal: str
     permissions: tuple[str, ...]
+    expires: str | None
     secret: str
 
 
@@ -44,35 +53,40 @@ class ListedToken(Record):
     principal: str
     permissions: tuple[str, ...]
     created: str
+    expires: str | None
+    expired: bool
     revoked: bool
 
 
-def create(context: Context, principal: str, permissions: tuple[Permission, ...]) -> NewToken:
+def create(context: Context, principal: str, allow: Iterable[str], *, expires_s: float | None = None) -> NewToken:
     """Draw a token with 256 bits and store its hash.
 
+    Args:
+        context: the registry.
+        principal: who will hold it; named in audit events.
+        allow: scopes, each ``PERMISSION`` or ``PERMISSION:PREFIX``.
+        expires_s: for how many seconds it is valid; None for ever.
+
     Raises:
-        UsageProblemError: `PRINCIPAL_INVALID`; a token without a name cannot be told apart in the audit.
+        UsageProblemError: `PRINCIPAL_INVALID` (a token without a name cannot be told apart in the audit),
+            `SCOPE_INVALID`, `EXPIRY_INVALID`.
     """
-    if not _PRINCIPAL.fullmatch(principal):
-        raise UsageProblemError(
-            Problem(
-                code="PRINCIPAL_INVALID",
-                expected="1-256 printable characters, no space at either end",
-                observed=repr(principal)[:120],
-                hint="Name the person or the machine that will hold the token.",
-            )
-        )
+    context.require("admin")
+    _check(principal, expires_s)
+    scopes = tuple(dict.fromkeys(str(Scope.parse(text)) for text in allow))
     secret = _PREFIX + secrets.token_urlsafe(32)
 
     def work(change: Change) -> NewToken:
-        row = tokens.create(change, principal, {"allow": list(permissions)}, _hash(secret), None)
-        return NewToken(id=row.token, principal=principal, permissions=permissions, secret=secret)
+        until = None if expires_s is None else stamp(datetime.fromisoformat(change.now) + timedelta(seconds=expires_s))
+        row = tokens.create(change, principal, {"allow": list(scopes)}, _hash(secret), until)
+        return NewToken(id=row.token, principal=principal, permissions=scopes, expires=until, secret=secret)
 
     return context.database.change("token.create", context.principal, work)
 
 
 def ls(context: Context) -> tuple[ListedToken, ...]:
     """Every token, oldest first."""
+    context.require("admin")
     with context.database.reading() as reader:
         rows = list(_rows(reader))
         ended = tokens.revoked(reader, [row.token for row in rows])
@@ -82,6 +96,8 @@ def ls(context: Context) -> tuple[ListedToken, ...]:
                 principal=row.principal,
                 permissions=_permissions(row),
                 created=row.created,
+                expires=row.expires,
+                expired=row.expires is not None and row.expires <= reader.now,
                 revoked=row.token in ended,
             )
             for row in rows
@@ -91,6 +107,7 @@ def ls(context: Context) -> tuple[ListedToken, ...]:
 
 def revoke(context: Context, token: str) -> None:
     """Revoke a token by its id."""
+    context.require("admin")
     context.database.change("token.revoke", context.principal, lambda change: tokens.revoke(change, token))
 
 
@@ -132,4 +149,19 @@ def _permissions(row: TokenEventRow) -> tuple[str, ...]:
 
 
 def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check(principal: str, expires_s: float | None) -> None:
+    if not _PRINCIPAL.fullmatch(principal):
+        hint = "Name the person or the machine that will hold the token."
+        expected = "1-256 printable characters, no space at either end"
+        raise UsageProblemError(_problem("PRINCIPAL_INVALID", expected, repr(principal), hint))
+    if expires_s is not None and not 1 <= expires_s <= LONGEST_S:
+        hint = "Give a number of seconds, minutes, hours or days, such as 90d."
+        expected = f"1 to {LONGEST_S:.0f} seconds"
+        raise UsageProblemError(_problem("EXPIRY_INVALID", expected, f"{expires_s:g} seconds", hint))
+
+
+def _problem(code: str, expected: str, observed: str, hint: str) -> Problem:
+    return Problem(code=code, expected=expected, observed=observed[:120], hint=hint)

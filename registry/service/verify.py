@@ -44,6 +44,7 @@ def verify(
     together with every tensor, and referenced base files are compared by size and modification time. `recompute`
     composes and converts again and compares the outputs. What was purged has no bytes to check.
     """
+    context.require("admin")
     with context.database.reading() as reader:
         rows = list(_rows(reader, ref))
         faults = [fault for row in rows for fault in _manifest_faults(row)]
