@@ -19,6 +19,7 @@ from validators.codes import CODES
 from validators.errors import CouldNotCheckError
 
 Site = tuple[str, int, int, str]
+STACKED: Final[Order] = "B[o,r,e]A[e,r,i]"
 WHOLE: Final = (-1, -1, "")
 """The end of a site that is a whole module: no expert, map head or route side."""
 T = TypeVar("T")
@@ -27,8 +28,8 @@ T = TypeVar("T")
 class Profile(NamedTuple):
     """All that rules look at in one factor.
 
-    `delta` is ``(d_out, d_in)``, `kernel` the further dimensions of a, `dtypes` those of a and b, `extra` the shapes of
-    further tensors by role.
+    `delta` is ``(d_out, d_in)`` of one expert, `kernel` the further dimensions of a, `dtypes` those of a and b, `extra`
+    the shapes of further tensors by role, `experts` how many are stacked.
     """
 
     family: str
@@ -42,6 +43,7 @@ class Profile(NamedTuple):
     scale: float
     dtypes: tuple[str, str]
     extra: tuple[tuple[str, tuple[int, ...]], ...]
+    experts: int | None
 
     @property
     def path(self) -> Path:
@@ -49,13 +51,10 @@ class Profile(NamedTuple):
         return ("factors", self.site[0]) if self.site[1:] == WHOLE else ("factors", *self.site)
 
     @property
-    def dims(self) -> int:
-        """The dimensions of a."""
-        return 2 + len(self.kernel)
-
-    @property
     def weight(self) -> tuple[int, ...]:
-        """The shape of the base weight that the delta is added to."""
+        """The shape of the base weight that the delta is added to; stacked experts may also have their axes turned."""
+        if self.experts is not None:
+            return (self.experts, *self.delta)
         return self.delta[::-1] if self.order == "(B@A)^T" else (*self.delta, *self.kernel)
 
     @property
@@ -146,6 +145,7 @@ def profile_of(factor: FactorManifest, family: str) -> Profile:
         scale.value,
         (a.dtype, b.dtype),
         tuple((role, factor.extra[role].shape) for role in sorted(factor.extra)) if factor.extra else (),
+        a.shape[0] // factor.rank if factor.order == STACKED else None,
     )
 
 

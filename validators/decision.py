@@ -32,7 +32,7 @@ from validators.errors import CouldNotCheckError
 from validators.lanes import OWNED
 from validators.rules import RULES
 
-RULES_VERSION: Final = "rules/2"
+RULES_VERSION: Final = "rules/3"
 """Raised when the same inputs may get another answer; it is part of every inputs digest."""
 
 Rule = Callable[[Context], Iterator[Finding]]

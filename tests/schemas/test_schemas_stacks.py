@@ -6,7 +6,7 @@ import pytest
 
 from schemas.stacks import STACKS, Shape
 
-QWEN = {
+QWEN: dict[str, Shape] = {
     f"model.layers.1.mlp.experts.{expert}.{leaf}.weight": shape
     for expert in range(3)
     for leaf, shape in (("gate_proj", (5, 8)), ("up_proj", (5, 8)), ("down_proj", (8, 5)))
@@ -41,5 +41,5 @@ def test_another_module_is_no_stack(module: str) -> None:
 
 
 def test_a_stack_at_the_root_is_found() -> None:
-    weights = {f"mlp.experts.0.{leaf}.weight": (2, 3) for leaf in ("gate_proj", "up_proj")}
+    weights: dict[str, Shape] = {f"mlp.experts.0.{leaf}.weight": (2, 3) for leaf in ("gate_proj", "up_proj")}
     assert shape("mlp.experts.gate_up_proj", weights) == (1, 4, 3)

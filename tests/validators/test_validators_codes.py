@@ -82,6 +82,14 @@ def expert_pool(family: str, *, equal: bool) -> Decision:
     return judge(BASE, AdapterManifest(base=BASE.digest, factors=tuple(factors), family=family))
 
 
+def turned_beside() -> Decision:
+    """Two members of one square module, one of them for a weight stored input first."""
+    square = {"layers.0.q_proj": (6, 6)}
+    base = make_base(weight_map(square))
+    turned = make_adapter(base, "two", shapes=square, factor={"order": "(B@A)^T"})
+    return judge(base, make_adapter(base, "one", shapes=square), turned)
+
+
 def head_and_delta() -> Decision:
     """One member replaces the module that the other adapts."""
     replaced = FullReplacement(name="layers.0.q_proj.weight", value=tensor("trained", 8, 6))
@@ -195,10 +203,7 @@ EXAMPLES: Mapping[str, tuple[Callable[[], Decision], set[str]]] = {
         lambda: alone(family="adalora", factor={**TRIPLETS, "rank": 0, "extra": {"E": tensor("e", 0, 1)}}),
         {"ADALORA_NOT_COMPACT"},
     ),
-    "ORDER_NOT_COMPOSED": (
-        lambda: alone(factor={"order": "B[o,r,e]A[e,r,i]", "a": tensor("a", 4, 6), "b": tensor("b", 8, 4)}),
-        set(),
-    ),
+    "ORDERS_DIFFER": (turned_beside, set()),
     "PAYLOAD_NOT_PORTABLE": (
         lambda: beside(family="dora", factor={}, payload="native"),
         {"DORA_NOT_ADDITIVE", "ROLE_MISSING"},

@@ -28,7 +28,6 @@ from tests.validators.examples import (
 )
 from validators import decide
 from validators.rules.family import NOT_SUMMED
-from validators.rules.roles import COMPOSED
 from validators.rules.training import frozen_a
 
 BASE = make_base()
@@ -157,12 +156,44 @@ def test_a_kernel_counts_in_the_largest_rank() -> None:
         assert codes(judge(base, adapter, method="delta_svd", choices=choices)) == wanted
 
 
-@pytest.mark.parametrize("order", [order for order in get_args(Order) if (order, 2) not in COMPOSED])
-def test_an_order_that_is_not_composed_says_so_and_leaves_its_shapes_alone(order: Order) -> None:
-    stacked = {"a": tensor("a", 4, 6), "b": tensor("b", 8, 4)} if "e" in order else {}
-    decision = judge(BASE, make_adapter(BASE, shapes={QUERY: (6, 8)}, factor={"order": order, **stacked}))
-    (found,) = decision.findings
-    assert (found.code, found.path, found.observed) == ("ORDER_NOT_COMPOSED", ("factors", QUERY, "order"), order)
+STACKED: dict[str, Any] = {"order": "B[o,r,e]A[e,r,i]", "rank": 2}
+DOWN = "layers.0.mlp.experts.down_proj"
+
+
+@pytest.mark.parametrize(
+    ("weight", "sides", "wanted"),
+    [
+        ((3, 8, 6), (8, 6), []),
+        ((3, 8, 6), (6, 8), []),
+        ((3, 8, 6), (8, 5), ["TARGET_SHAPE_MISMATCH"]),
+        ((4, 8, 6), (8, 6), ["TARGET_SHAPE_MISMATCH"]),
+        (None, (8, 6), ["TARGET_MODULE_MISSING"]),
+    ],
+    ids=["output first", "input first", "another width", "another number of experts", "no such parameter"],
+)
+def test_stacked_experts_are_composed_where_the_parameter_has_their_shape(
+    weight: tuple[int, ...] | None, sides: tuple[int, int], wanted: list[str]
+) -> None:
+    ref = WeightRef(tensor=tensor("w").tensor, dtype="F32", shape=weight or (1,))
+    base = make_base({DOWN if weight else "other": ref})
+    a, b = tensor("a", 6, sides[1]), tensor("b", sides[0], 6)
+    factor = make_factor(base.digest, DOWN, sides, a=a, b=b, **STACKED)
+    assert codes(judge(base, AdapterManifest(base=base.digest, factors=(factor,), family="lora"))) == wanted
+
+
+def test_members_of_one_stacked_parameter_agree_on_its_axes() -> None:
+    ref = WeightRef(tensor=tensor("w").tensor, dtype="F32", shape=(3, 8, 6))
+    base = make_base({DOWN: ref})
+    straight, turned = (
+        AdapterManifest(
+            base=base.digest,
+            factors=(make_factor(base.digest, DOWN, sides, a=tensor(f"a{sides}", 6, sides[1]), b=b, **STACKED),),
+            family="lora",
+        )
+        for sides, b in (((8, 6), tensor("b", 8, 6)), ((6, 8), tensor("c", 6, 6)))
+    )
+    found = [item for item in judge(base, straight, turned).findings if item.code == "ORDERS_DIFFER"]
+    assert [(item.path, item.expected) for item in found] == [(("factors", DOWN, "order"), "one order")]
 
 
 def test_a_pool_numbers_its_own_experts_and_an_adapter_that_is_no_pool_does_not() -> None:

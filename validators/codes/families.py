@@ -184,10 +184,10 @@ RECORDS: Final = (
         "triplets_summed_as_pairs",
     ),
     CodeRecord(
-        "ORDER_NOT_COMPOSED", "F", "algebra", "missing_derivation", "registry",
-        "A composition knows how b and a become the delta of each factor.",
-        "Read as a plain product the update would act on one expert.",
-        "Leave the member out; layers are composed, parameters with stacked experts are not.",
+        "ORDERS_DIFFER", "F", "algebra", "conflict", "spec",
+        "Members of one module mean the same axes by their factors.",
+        "In a square weight the delta of one would be added transposed to the other's, with every shape intact.",
+        "Leave one of them out, or register it again with the axes of the base's own layout.",
         "factor_order_swapped",
     ),
     CodeRecord(

@@ -45,7 +45,7 @@ RULES: Final[tuple[Callable[[Context], Iterator[Finding]], ...]] = (
     roles.biases,
     roles.shapes,
     roles.zero_ranks,
-    roles.orders,
+    roles.one_order,
     roles.shared_a,
     factors.equal_ranks,
     factors.module_sets,

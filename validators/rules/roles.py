@@ -8,13 +8,10 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from schemas.adapter import Order
 from schemas.catalogue.methods import Form, family
 from schemas.decision import Finding
 from validators.context import Context, Profile, finding
 
-COMPOSED: Final[frozenset[tuple[Order, int]]] = frozenset({("B@A", 2), ("B@A", 4), ("(B@A)^T", 2)})
-"""The orders composition knows, with the dimensions of a."""
 _PACKED: Final[frozenset[Form]] = frozenset({"pooled_input", "block_diagonal"})
 
 _ELEMENTS: Final[Mapping[str, Callable[[Profile], int]]] = MappingProxyType(
@@ -26,12 +23,6 @@ _ELEMENTS: Final[Mapping[str, Callable[[Profile], int]]] = MappingProxyType(
     }
 )
 """How many values a role has in a factor of a Linear or convolutional module (V 0x08A, 0x03B)."""
-
-
-def is_composed(profile: Profile) -> bool:
-    """Whether b a is a product that composition knows: no stacked experts."""
-    turned = profile.order != "B@A"
-    return (profile.order, profile.dims) in COMPOSED and not (turned and is_packed(profile))
 
 
 def is_packed(profile: Profile) -> bool:
@@ -94,15 +85,12 @@ def zero_ranks(context: Context) -> Iterator[Finding]:
                 yield finding("RANK_ZERO_MODULE", digest, (*profile.path, "rank"), "at least 1", "0")
 
 
-def orders(context: Context) -> Iterator[Finding]:
-    """Composition forms ``s b a``, kernels flat, and lays it in the weight as it is or turned; experts are not one."""
-    for profile, digests in context.factors.items():
-        if not is_composed(profile):
-            observed = (
-                profile.order if profile.dims == 2 else f"{profile.order} of kernels in {profile.dims} dimensions"
-            )
-            for digest in digests:
-                yield finding("ORDER_NOT_COMPOSED", digest, (*profile.path, "order"), "B@A or (B@A)^T", observed)
+def one_order(context: Context) -> Iterator[Finding]:
+    """Members of one module mean the same axes; where those are as long as each other no shape would tell."""
+    for profiles in context.sites.values():
+        if len({(profile.order, profile.experts and profile.delta) for profile in profiles}) > 1:
+            found = sorted({f"{profile.order} of {profile.delta[0]} x {profile.delta[1]}" for profile in profiles})
+            yield finding("ORDERS_DIFFER", "spec", (*profiles[0].path, "order"), "one order", ", ".join(found))
 
 
 def shared_a(context: Context) -> Iterator[Finding]:

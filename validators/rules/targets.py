@@ -9,8 +9,8 @@ from typing import Final
 from schemas.base import BaseManifest
 from schemas.catalogue.methods import family
 from schemas.decision import Finding
-from validators.context import Context, finding
-from validators.rules.roles import is_composed, is_packed
+from validators.context import Context, Profile, finding
+from validators.rules.roles import is_packed
 
 AXES: Final = ("expert", "map_head", "route_side")
 _ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -27,25 +27,29 @@ _ROUTED_PARTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def modules(context: Context) -> Iterator[Finding]:
-    """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``, turned or with a kernel.
+    """``a [r, d_in]`` and ``b [d_out, r]`` against ``<module>.weight [d_out, d_in]``, turned, with a kernel or stacked.
 
-    A base without weight names is left to the rule on evidence, which makes it a condition; products that composition
-    does not know, and the shapes of packed factors, are left to the rules that refuse them as such.
+    A base without weight names is left to the rule on evidence, which makes it a condition; the shapes of packed
+    factors are left to the rules that refuse them as such.
     """
     if isinstance(context.base.weights, str):
         return
     for profile, digests in context.factors.items():
-        if not is_composed(profile):
-            continue
-        shape = context.base.shape_of(profile.site[0])
+        module, stacked = profile.site[0], profile.experts is not None
+        shape = context.base.stack_of(module) if stacked else context.base.shape_of(module)
         if shape is None:
-            name = profile.site[0] + ".weight"
+            name = module if stacked else f"{module}.weight"
             for digest in digests:
                 yield finding("TARGET_MODULE_MISSING", digest, profile.path, name, "not a weight of the base")
-        elif shape != profile.weight and not is_packed(profile):
+        elif not _fits(shape, profile) and not is_packed(profile):
             observed = _oriented(shape, profile.weight)
             for digest in digests:
                 yield finding("TARGET_SHAPE_MISMATCH", digest, profile.path, _dims(shape), observed)
+
+
+def _fits(shape: tuple[int, ...], profile: Profile) -> bool:
+    """Whether the delta lies in a weight of this shape; adapters of stacked experts were written for either axis."""
+    return shape == profile.weight or (profile.experts is not None and shape == (profile.experts, *profile.delta[::-1]))
 
 
 def sites(context: Context) -> Iterator[Finding]:
