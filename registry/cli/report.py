@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from registry.client import EmbeddedRegistry
+from registry.client import Registry
 from registry.service.results import Admitted
 from schemas.canonical import JsonObject, JsonValue
 from schemas.decision import COMPONENTS, COORDINATES, Finding, Severity
@@ -52,7 +52,7 @@ def decision_table(answer: Admitted, names: Mapping[Digest, str] = MappingProxyT
     return Group(outcome, vector, Text(predicates), *_by_code(decision.findings, names))
 
 
-def names_of(registry: EmbeddedRegistry, answer: Admitted) -> dict[Digest, str]:
+def names_of(registry: Registry, answer: Admitted) -> dict[Digest, str]:
     """A `NAME@VERSION` for each digest that findings are about, where it has one."""
     digests = {item.subject for item in answer.decision.findings if item.subject.startswith(PREFIX)}
     refs = {digest: registry.show(digest).refs for digest in digests}

@@ -21,7 +21,7 @@ from rich.progress import (
 
 from registry.cli.exits import exit_code, tell
 from registry.cli.output import Format
-from registry.client import EmbeddedRegistry
+from registry.client import Registry, connect
 from registry.errors import ProblemError
 from registry.settings import Settings, load_settings
 
@@ -41,9 +41,9 @@ class State:
         return load_settings(self.flags)
 
     @contextmanager
-    def registry(self) -> Iterator[EmbeddedRegistry]:
+    def registry(self) -> Iterator[Registry]:
         """The registry these settings point at."""
-        with EmbeddedRegistry.open(self.settings) as registry:
+        with connect(self.settings) as registry:
             yield registry
 
 

@@ -1,6 +1,8 @@
 """The Python client: the interface the command line is written on."""
 
+from registry.client.connect import connect
 from registry.client.embedded import EmbeddedRegistry
+from registry.client.interface import Registry
 from registry.db.manifests import ManifestFilter
 from registry.service import witness
 from registry.service.decide import require_proceeding
@@ -8,4 +10,14 @@ from registry.service.export import Form
 from registry.service.sync import Watcher
 from registry.service.wishes import Wish
 
-__all__ = ["EmbeddedRegistry", "Form", "ManifestFilter", "Watcher", "Wish", "require_proceeding", "witness"]
+__all__ = [
+    "EmbeddedRegistry",
+    "Form",
+    "ManifestFilter",
+    "Registry",
+    "Watcher",
+    "Wish",
+    "connect",
+    "require_proceeding",
+    "witness",
+]

@@ -1,0 +1,17 @@
+"""One way to a registry: in this process, or behind a server when settings name one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from registry.client.embedded import EmbeddedRegistry
+from registry.client.interface import Registry
+from registry.settings import Settings
+
+
+@contextmanager
+def connect(settings: Settings) -> Iterator[Registry]:
+    """The registry that these settings point at."""
+    with EmbeddedRegistry.open(settings) as registry:
+        yield registry
