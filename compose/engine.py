@@ -6,17 +6,21 @@ import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from compose.errors import ComposeCancelledError, problem, refusal
+from compose.experts import join, split
 from compose.ledger import Entry, facts, ledger
 from compose.module import LoadedFactor, ModuleInput, ModuleOutput
 from compose.operators import OPERATORS
 from compose.plan import ModuleJob, Plan, layout, module_jobs, plan
-from compose.request import ComposeRequest, ComposeResult, FactorSource, Options, Progress, WrittenTensor
-from compose.tensors import all_finite, check_finite, map_bytes, map_tensor, raw_bytes
+from compose.reading import Files, read_pairs
+from compose.request import ComposeRequest, ComposeResult, Options, Progress, WrittenTensor
+from compose.tensors import all_finite, map_bytes, raw_bytes
 from compose.threads import one_blas_thread, start_worker
 from compose.writer import Layout, Slot, TensorFile, new_file
 from schemas.canonical import JsonObject
@@ -39,9 +43,9 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
     planned = plan(request, options)
     jobs = module_jobs(request)
     places = layout(request, jobs)
-    with new_file(out, places) as file:
+    with closing(Files()) as files, new_file(out, places) as file:
         written = list(_replacements(request, file, places))
-        finished = _run(request, jobs, file, places, options, planned.workers)
+        finished = _run(_Run(request, files, file, places, options), jobs, planned.workers)
     finished.sort(key=lambda item: item[0].module)
     for _, _, tensors in finished:
         written += tensors
@@ -55,38 +59,44 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
     )
 
 
-def _run(
-    request: ComposeRequest,
-    jobs: tuple[ModuleJob, ...],
-    file: TensorFile,
-    places: Layout,
-    options: Options,
-    workers: int,
-) -> list[Finished]:
-    finished = []
+@dataclass(frozen=True)
+class _Run:
+    """What the modules of one composition share."""
+
+    request: ComposeRequest
+    files: Files
+    file: TensorFile
+    places: Layout
+    options: Options
+
+
+def _run(run: _Run, jobs: tuple[ModuleJob, ...], workers: int) -> list[Finished]:
+    finished, progress = [], run.options.progress
     with one_blas_thread(), ThreadPoolExecutor(workers, initializer=start_worker) as pool:
-        futures = [pool.submit(_module, request, job, file, places, options) for job in jobs]
+        futures = [pool.submit(_module, run, job) for job in jobs]
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 finished.append(future.result())
-                file.flush()
-                if options.progress is not None:
-                    options.progress(Progress(done, len(jobs), finished[-1][0].module))
+                run.file.flush()
+                if progress is not None:
+                    progress(Progress(done, len(jobs), finished[-1][0].module))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return finished
 
 
-def _module(request: ComposeRequest, job: ModuleJob, file: TensorFile, places: Layout, options: Options) -> Finished:
+def _module(run: _Run, job: ModuleJob) -> Finished:
+    request, options = run.request, run.options
     if options.cancel is not None and options.cancel():
         hint = "Start the composition again; nothing was left behind."
         raise ComposeCancelledError(
             problem("COMPOSE_CANCELLED", job.module, expected="a whole run", observed="a cancel", hint=hint)
         )
-    module = load(request, job, options.device)
-    output = OPERATORS[request.method, request.space](module)
-    tensors = _write(output, file, places, job)
+    module = load(request, job, run.files, options.device)
+    operator = OPERATORS[request.method, request.space]
+    output = operator(module) if job.experts is None else join([operator(one) for one in split(module, job.experts)])
+    tensors = _write(output, run.file, run.places, job)
     ranks = tuple(factor.rank for _, factor in job.factors)
     record = ModuleRecord(
         module=job.module, input_ranks=ranks, output_rank=job.rank, retained=output.retained, masks=output.masks
@@ -95,22 +105,15 @@ def _module(request: ComposeRequest, job: ModuleJob, file: TensorFile, places: L
     return entry, record, tensors
 
 
-def load(request: ComposeRequest, job: ModuleJob, device: str) -> ModuleInput:
-    """Map one module's factors, refusing what is not finite."""
+def load(request: ComposeRequest, job: ModuleJob, files: Files, device: str) -> ModuleInput:
+    """Read one module's factors, refusing what is not finite."""
+    names = [f"members/{position}/{source.module}" for position, source in job.factors]
+    pairs = read_pairs(files, [source for _, source in job.factors], names)
     loaded = []
-    for position, source in job.factors:
+    for (position, source), (a, b) in zip(job.factors, pairs, strict=True):
         member = request.members[position]
-        path = f"members/{position}/{source.module}"
-        a, b = _finite(source, path)
         loaded.append(LoadedFactor(member.adapter, member.weight, source.scale, a.to(device), b.to(device)))
     return ModuleInput(job.module, tuple(loaded), request.choices, job.rank)
-
-
-def _finite(source: FactorSource, path: str) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = map_tensor(source.a), map_tensor(source.b)
-    check_finite(a, f"{path}.lora_A")
-    check_finite(b, f"{path}.lora_B")
-    return a, b
 
 
 def _write(output: ModuleOutput, file: TensorFile, places: Layout, job: ModuleJob) -> tuple[WrittenTensor, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import isnan, sqrt
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from compose.module import Figures, ModuleOutput
 from schemas.canonical import JsonObject, JsonValue
@@ -12,6 +15,9 @@ from schemas.canonical import JsonObject, JsonValue
 DIGITS: Final = 9
 FEW_MEMBERS: Final = 8
 """Up to so many members a module lists every cosine; the total always does."""
+
+Products = NDArray[np.float64]
+"""``[J, J]``: ``<D_i, D_j>``."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +33,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class ModuleOutputFacts:
-    """A module's output without its tensors."""
+    """A module's output without its tensors; the products, which many members make many, as plain numbers."""
 
     figures: Figures
+    products: Products
     retained: tuple[int, ...]
     masks: tuple[str, ...]
 
 
 def facts(output: ModuleOutput) -> ModuleOutputFacts:
     """Let go of the tensors."""
-    return ModuleOutputFacts(output.figures, output.retained, tuple(mask.mask for mask in output.masks))
+    masks = tuple(mask.mask for mask in output.masks)
+    figures = replace(output.figures, products=())
+    return ModuleOutputFacts(figures, np.array(output.figures.products), output.retained, masks)
 
 
 def significant(value: float) -> float:
@@ -54,7 +63,7 @@ def ledger(entries: list[Entry], members: int) -> JsonObject:
 
 
 def _module(entry: Entry) -> JsonObject:
-    figures, cosines = entry.output.figures, _cosines(entry.output.figures.products)
+    figures, cosines = entry.output.figures, _cosines(entry.output.products)
     document: JsonObject = {
         "members": list(entry.members),
         "input_ranks": list(entry.input_ranks),
@@ -65,7 +74,7 @@ def _module(entry: Entry) -> JsonObject:
         "discarded_energy": significant(figures.discarded_energy),
         "error": significant(figures.error),
         "rounding": significant(figures.rounding),
-        "cosines": cosines if len(figures.products) <= FEW_MEMBERS else _spread(cosines),
+        "cosines": _listed(cosines) if len(entry.members) <= FEW_MEMBERS else _spread(cosines),
         "deviation": _optional(figures.deviation),
         "cross_term_norm": _optional(figures.cross_term_norm),
         "gauge_sensitivity": _optional(figures.gauge_sensitivity),
@@ -91,7 +100,7 @@ def _total(entries: list[Entry], members: int) -> JsonObject:
         "discarded_energy": significant(sum(figures.discarded_energy for figures in every)),
         "error": _root_sum([figures.error for figures in every]),
         "rounding": _root_sum([figures.rounding for figures in every]),
-        "cosines": _cosines(_summed_products(entries, members)),
+        "cosines": _listed(_cosines(_summed_products(entries, members))),
         "deviation": _root_sum([figures.deviation for figures in every]),
         "cross_term_norm": _root_sum([figures.cross_term_norm for figures in every]),
         "gauge_sensitivity": _largest([figures.gauge_sensitivity for figures in every]),
@@ -125,29 +134,33 @@ def _fraction(counts: tuple[int, int] | None) -> float | None:
     return significant(part / whole) if whole else 0.0
 
 
-def _cosines(products: tuple[tuple[float, ...], ...]) -> list[JsonValue]:
-    """Upper triangle by rows, (0,1), (0,2), ..., (1,2), ...; null where a member is zero."""
-    cosines: list[JsonValue] = []
-    for i in range(len(products)):
-        for j in range(i + 1, len(products)):
-            size = sqrt(max(products[i][i], 0.0)) * sqrt(max(products[j][j], 0.0))
-            cosines.append(significant(max(-1.0, min(1.0, products[i][j] / size))) if size else None)
-    return cosines
+def _cosines(products: Products) -> NDArray[np.float64]:
+    """Upper triangle by rows, (0,1), (0,2), ..., (1,2), ...; NaN where a member is zero."""
+    lengths: Products = np.sqrt(np.maximum(products.diagonal(), 0.0))
+    rows, columns = np.triu_indices(len(products), 1)
+    sizes = lengths[rows] * lengths[columns]
+    cosines = np.full(sizes.shape, np.nan)
+    np.divide(products[rows, columns], sizes, out=cosines, where=sizes > 0)
+    return cosines.clip(-1.0, 1.0)
 
 
-def _spread(cosines: list[JsonValue]) -> JsonObject:
-    known = [cosine for cosine in cosines if isinstance(cosine, float)]
-    mean = significant(sum(known) / len(known)) if known else None
-    return {"min": min(known, default=None), "mean": mean, "max": max(known, default=None)}
+def _listed(cosines: NDArray[np.float64]) -> list[JsonValue]:
+    return [None if isnan(cosine) else significant(cosine) for cosine in cosines.tolist()]
 
 
-def _summed_products(entries: list[Entry], members: int) -> tuple[tuple[float, ...], ...]:
-    total = [[0.0] * members for _ in range(members)]
+def _spread(cosines: NDArray[np.float64]) -> JsonObject:
+    known = cosines[~np.isnan(cosines)]
+    if not len(known):
+        return {"min": None, "mean": None, "max": None}
+    figures = {"min": known.min(), "mean": known.mean(), "max": known.max()}
+    return {name: significant(float(value)) for name, value in figures.items()}
+
+
+def _summed_products(entries: list[Entry], members: int) -> Products:
+    total = np.zeros((members, members))
     for entry in entries:
-        for i, row in zip(entry.members, entry.output.figures.products, strict=True):
-            for j, value in zip(entry.members, row, strict=True):
-                total[i][j] += value
-    return tuple(tuple(row) for row in total)
+        total[np.ix_(entry.members, entry.members)] += entry.output.products
+    return total
 
 
 def _certificate(figures: Figures) -> JsonObject | None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compose.errors import refusal
+from compose.errors import ComposeRefusedError, refusal
 from compose.request import TensorSource
 from schemas.digests import DTYPE_BYTES
 from schemas.methods import DtypeChoices
@@ -43,23 +43,33 @@ def map_tensor(source: TensorSource) -> Tensor:
     Raises:
         ComposeRefusedError: `DTYPE_UNSUPPORTED`, `TENSOR_LENGTH` or `FILE_TOO_SHORT`.
     """
-    dtype = FLOATS.get(source.dtype)
-    if dtype is None:
-        raise refusal(
-            "DTYPE_UNSUPPORTED", str(source.path), expected=", ".join(FLOATS), observed=source.dtype,
-            hint="Convert the adapter to a floating dtype first.",
-        )  # fmt: skip
+    dtype = float_dtype(source)
     block = map_bytes(source)
     if source.offset % dtype.itemsize:
         block = bytearray(block)
     return torch.frombuffer(block, dtype=dtype).reshape(source.shape)
 
 
-def map_bytes(source: TensorSource) -> memoryview | bytearray:
-    """The raw bytes of a tensor, mapped.
+def float_dtype(source: TensorSource) -> torch.dtype:
+    """The dtype of a tensor the engine computes with.
 
     Raises:
-        ComposeRefusedError: `TENSOR_LENGTH` or `FILE_TOO_SHORT`.
+        ComposeRefusedError: `DTYPE_UNSUPPORTED`.
+    """
+    dtype = FLOATS.get(source.dtype)
+    if dtype is None:
+        raise refusal(
+            "DTYPE_UNSUPPORTED", str(source.path), expected=", ".join(FLOATS), observed=source.dtype,
+            hint="Convert the adapter to a floating dtype first.",
+        )  # fmt: skip
+    return dtype
+
+
+def whole_length(source: TensorSource) -> int:
+    """A tensor's length in bytes, as its dtype and shape say too.
+
+    Raises:
+        ComposeRefusedError: `TENSOR_LENGTH`.
     """
     expected = prod(source.shape) * DTYPE_BYTES[source.dtype]
     if expected != source.length or not expected:
@@ -68,16 +78,31 @@ def map_bytes(source: TensorSource) -> memoryview | bytearray:
             expected=f"{expected} bytes for {source.dtype} {list(source.shape)}, not 0",
             observed=f"{source.length} bytes", hint="Register the file again: its header and index disagree.",
         )  # fmt: skip
+    return expected
+
+
+def too_short(source: TensorSource, size: int) -> ComposeRefusedError:
+    """`FILE_TOO_SHORT`: the file of `size` bytes ends before the tensor does."""
+    return refusal(
+        "FILE_TOO_SHORT", str(source.path), expected=f"at least {source.offset + source.length} bytes",
+        observed=f"{size} bytes", hint="Fetch the file again; it was cut.",
+    )  # fmt: skip
+
+
+def map_bytes(source: TensorSource) -> memoryview | bytearray:
+    """The raw bytes of a tensor, mapped.
+
+    Raises:
+        ComposeRefusedError: `TENSOR_LENGTH` or `FILE_TOO_SHORT`.
+    """
+    length = whole_length(source)
     start = source.offset - source.offset % mmap.ALLOCATIONGRANULARITY
     with source.path.open("rb") as file:
         size = file.seek(0, 2)
         # A map over the end of a file raises a signal, not an error, when it is touched.
-        if source.offset + source.length > size:
-            raise refusal(
-                "FILE_TOO_SHORT", str(source.path), expected=f"at least {source.offset + source.length} bytes",
-                observed=f"{size} bytes", hint="Fetch the file again; it was cut.",
-            )  # fmt: skip
-        mapped = mmap.mmap(file.fileno(), source.offset - start + source.length, access=mmap.ACCESS_COPY, offset=start)
+        if source.offset + length > size:
+            raise too_short(source, size)
+        mapped = mmap.mmap(file.fileno(), source.offset - start + length, access=mmap.ACCESS_COPY, offset=start)
     return memoryview(mapped)[source.offset - start :]
 
 
