@@ -26,7 +26,7 @@ KINDS: Final = (
 @click.option("--method", help="Only compositions of this method.")
 @click.option("--family", help="Only adapters of this family.")
 @click.option("--outcome", type=click.Choice(["admitted", "conditional", "refused"]), help="Only such admissions.")
-@click.option("--label", metavar="KEY=VALUE", help="Only what carries this label.")
+@click.option("--label", metavar="KEY=VALUE", multiple=True, help="Only what carries this label; repeatable.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
 @click.option("--after", metavar="TOKEN", help="Continue a list.")
 @output_option
@@ -38,7 +38,7 @@ def ls(
     method: str | None,
     family: str | None,
     outcome: str | None,
-    label: str | None,
+    label: tuple[str, ...],
     limit: int,
     after: str | None,
 ) -> None:
@@ -54,7 +54,7 @@ def ls(
             family=family,
             method=method,
             outcome=outcome,
-            label=_label(label),
+            labels=tuple(_label(text) for text in label),
         )
         page = registry.ls(wanted, after, limit)
     rows = [item.document() for item in page.items]
@@ -147,9 +147,7 @@ def _label_of(node: LineageNode) -> str:
     return f"{node.kind} {', '.join(node.refs) or short(node.digest)}"
 
 
-def _label(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
+def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise click.BadParameter("write KEY=VALUE", param_hint="--label")

@@ -41,14 +41,14 @@ _BETWEEN: Final = Prepared(
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFilter:
-    """What a list shows; None is no restriction. `label` is a key and the value it must have now."""
+    """What a list shows; None is no restriction. `labels` are keys and the values that all of them must have now."""
 
     kind: str | None = None
     base: Digest | None = None
     family: str | None = None
     method: str | None = None
     outcome: str | None = None
-    label: tuple[str, str] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 def put(change: Change, manifest: Manifest) -> bool:
@@ -134,8 +134,8 @@ def page(reader: Reader, chosen: ManifestFilter, after: str | None = None, limit
         value = getattr(chosen, column)
         if value is not None:
             statement = statement.where(getattr(ManifestRow, column) == value)
-    if chosen.label is not None:
-        statement = _labelled(statement, *chosen.label)
+    for key, value in chosen.labels:
+        statement = _labelled(statement, key, value)
     return paging.page(reader, statement, (ManifestRow.created, ManifestRow.digest), after, limit, newest_first=True)
 
 

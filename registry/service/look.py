@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from registry.db import Reader, evidence, files, lineage, manifests, purges, records, statements
@@ -26,8 +27,10 @@ from schemas.manifests import read_manifest
 
 
 def ls(context: Context, wanted: manifests.ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
-    """Manifests, newest first, a page at a time."""
+    """Manifests, newest first, a page at a time; `base` may be any reference of one."""
     with context.database.reading() as reader:
+        if wanted.base is not None:
+            wanted = replace(wanted, base=resolve.digest_of(reader, wanted.base))
         page = manifests.page(reader, wanted, after, limit)
         digests = [row.digest for row in page.items]
         gone: dict[Digest, State] = dict.fromkeys(statements.yanked(reader, digests), "yanked")

@@ -129,7 +129,7 @@ def test_a_label_filter_follows_the_current_value_only(database: Database) -> No
 
     def listed(value: str) -> list[str]:
         with database.reading() as reader:
-            return [row.digest for row in manifests.page(reader, ManifestFilter(label=("team", value))).items]
+            return [row.digest for row in manifests.page(reader, ManifestFilter(labels=(("team", value),))).items]
 
     database.change("label", ME, lambda change: statements.put(change, first))
     assert (listed("red"), listed("blue")) == ([subject], [])

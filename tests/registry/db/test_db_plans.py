@@ -43,7 +43,7 @@ REQUESTS: dict[str, Callable[[Reader], object]] = {
     "list by family": lambda r: manifests.page(r, ManifestFilter(family="lora"), TOKEN),
     "list by method": lambda r: manifests.page(r, ManifestFilter(method="cat"), TOKEN),
     "list by outcome": lambda r: manifests.page(r, ManifestFilter(outcome="refused"), TOKEN),
-    "list by label": lambda r: manifests.page(r, ManifestFilter(label=("team", "red")), TOKEN),
+    "list by label": lambda r: manifests.page(r, ManifestFilter(labels=(("team", "red"),)), TOKEN),
     "ancestors": lambda r: lineage.ancestors(r, adapter(9).digest),
     "descendants": lambda r: lineage.descendants(r, adapter(1).digest),
     "live": lambda r: lineage.live(r, adapter(1).digest),
