@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from importlib import import_module
+from threading import Event
 from types import ModuleType
 
 import click
@@ -11,7 +14,7 @@ from registry.cli.demo.command import demo
 from registry.cli.main import cli
 from registry.cli.state import State, pass_state
 from registry.errors import Problem, UsageProblemError
-from registry.wiring import opened
+from registry.wiring import job_queue, opened
 
 __all__ = ["cli", "main"]
 
@@ -20,12 +23,32 @@ __all__ = ["cli", "main"]
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for any free port.")
 @click.option("--open-reads", is_flag=True, help="Answer reads without a token.")
+@click.option("--no-jobs", is_flag=True, help="Leave compositions, conversions and exports to `registry worker`.")
 @pass_state
-def serve(state: State, host: str, port: int, open_reads: bool) -> None:
+def serve(state: State, host: str, port: int, open_reads: bool, no_jobs: bool) -> None:
     """Serve the registry over HTTP; writes need a token (`registry token create`)."""
     uvicorn, api = _server_part("uvicorn"), _server_part("registry.api.app")
     with opened(state.settings) as context:
-        uvicorn.run(api.create_app(context, open_reads=open_reads), host=host, port=port, log_level="info")
+        app = api.create_app(context, open_reads=open_reads, runner=None if no_jobs else job_queue(context))
+        uvicorn.run(app, host=host, port=port, log_level="info")
+
+
+@cli.command()
+@pass_state
+def worker(state: State) -> None:
+    """Run jobs that servers take in: any number of workers on one PostgreSQL, one process at a time on SQLite.
+
+    The first SIGTERM or SIGINT lets what runs finish within ten seconds, or hands it back to the others.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    with opened(state.settings) as context:
+        queue = job_queue(context)
+        queue.start()
+        stop.wait()
+        queue.stop()
 
 
 cli.add_command(demo)

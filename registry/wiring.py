@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from registry.db import Database, check, migrate
-from registry.errors import Problem, UnavailableError
+from registry.errors import Problem, UnavailableError, UsageProblemError
 from registry.service.composer import (
     Additivity,
     Composed,
@@ -25,6 +25,7 @@ from registry.service.composer import (
     Stored,
 )
 from registry.service.context import Context
+from registry.service.jobs import Runner
 from registry.settings import Settings
 from registry.storage import open_store
 from schemas.canonical import JsonObject
@@ -98,6 +99,26 @@ def opened(settings: Settings, principal: str | None = None) -> Iterator[Context
             composer=LazyComposer(settings.workers, settings.memory_limit),
             principal=principal or settings.principal,
         )
+
+
+def job_queue(context: Context) -> Runner:
+    """What runs jobs in a process: the durable queue, loaded here.
+
+    Raises:
+        UsageProblemError: `EXTRA_MISSING`.
+    """
+    try:
+        room = import_module("registry.worker.queue")
+    except ImportError as error:
+        raise UsageProblemError(
+            Problem(
+                code="EXTRA_MISSING",
+                expected="the extra `jobs`",
+                observed=str(error),
+                hint="pip install 'adapter-registry[jobs]', or run without jobs: `registry serve --no-jobs`.",
+            )
+        ) from error
+    return cast(Runner, room.JobQueue(context))
 
 
 def current_schema(settings: Settings) -> str | None:

@@ -20,6 +20,7 @@ def upgrade() -> None:
     """Create the tables; guards of append-only ones are installed with all others after the upgrade."""
     _webhooks()
     _uploads()
+    _jobs()
 
 
 def _webhooks() -> None:
@@ -64,6 +65,11 @@ def _uploads() -> None:
     """The file name an upload was given as a hint, and the way from a blob to the uploads that bring it."""
     op.add_column("upload_session", _text("name", null=True))
     op.create_index("ix_upload_session_expected", "upload_session", ["expected"])
+
+
+def _jobs() -> None:
+    """The queue knows who holds a job: a lease that its worker renews is not needed any more."""
+    op.drop_column("job", "lease_until")
 
 
 def _text(name: str, *, null: bool = False) -> sa.Column[Any]:

@@ -1,48 +1,102 @@
-"""The thread that runs queued compositions inside a server process."""
+"""Jobs: where they stand, their progress as server-sent events, and calling them off."""
 
 from __future__ import annotations
 
-import threading
-import uuid
-from typing import Final
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
 
+from anyio import sleep, to_thread
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from registry.api.auth import Composing, Reading
 from registry.errors import UnavailableError
 from registry.service import jobs
 from registry.service.context import Context
+from registry.service.jobs import Job, JobPage, Status
 
-IDLE_S: Final = 1.0
+LOOK_S: Final = 0.25
+PING_S: Final = 15.0
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+LastEvent = Annotated[
+    str | None, Header(description="The id of the last event that arrived; the stream goes on there.")
+]
 
 
-class JobRunner:
-    """Claims jobs one after another; `wake` after a submission saves the idle wait."""
+@router.get("")
+def get_jobs(
+    context: Reading,
+    response: Response,
+    status: Status | None = None,
+    after: Annotated[str | None, Query(description="The `next` token of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> JobPage:
+    """Jobs, newest first, without their results."""
+    page = jobs.ls(context, status, after, limit)
+    if page.next is not None:
+        wanted = "" if status is None else f"status={status}&"
+        response.headers["Link"] = f'</v1/jobs?{wanted}after={page.next}&limit={limit}>; rel="next"'
+    return page
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._name = f"server-{uuid.uuid4().hex[:12]}"
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
 
-    def start(self) -> None:
-        """Start claiming."""
-        self._thread.start()
+@router.get("/{job_id}")
+def get_job(context: Reading, job_id: str) -> Job:
+    """Where a job stands; `result` when it is done, `error` when it failed."""
+    return jobs.get(context, job_id)
 
-    def wake(self) -> None:
-        """There may be a job."""
-        self._wake.set()
 
-    def stop(self) -> None:
-        """Finish the running job and stop."""
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
+@router.delete("/{job_id}")
+def delete_job(context: Composing, job_id: str) -> Job:
+    """Call a job off: its worker stops soon and nothing of it is kept. One that has ended is returned as it is."""
+    return jobs.cancel(context, job_id)
 
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                found = jobs.run_next(self._context, self._name)
-            except UnavailableError:
-                found = False
-            if not found:
-                self._wake.wait(IDLE_S)
-                self._wake.clear()
+
+@router.get(
+    "/{job_id}/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "Events as they come", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        204: {"description": "The last event there is arrived before"},
+    },
+)
+def get_job_events(context: Reading, job_id: str, last_event_id: LastEvent = None) -> Response:
+    """What happens to a job as server-sent events, until it has ended.
+
+    `progress` while it is open, then `done`, `failed` or `cancelled`; the data of each is the job. An event's id is the
+    moment of the job it shows, so a stream that is opened again with `Last-Event-ID` goes on where it broke.
+    """
+    job = jobs.get(context, job_id)
+    if not job.open and job.updated == last_event_id:
+        return Response(status_code=204)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_events(context, job, last_event_id), media_type="text/event-stream", headers=headers)
+
+
+async def _events(context: Context, job: Job, seen: str | None) -> AsyncIterator[str]:
+    said = time.monotonic()
+    while True:
+        if job.updated != seen:
+            yield _event(job)
+            seen, said = job.updated, time.monotonic()
+        if not job.open:
+            return
+        if time.monotonic() - said >= PING_S:
+            yield ": still there\n\n"
+            said = time.monotonic()
+        await sleep(LOOK_S)
+        job = await _look(context, job)
+
+
+async def _look(context: Context, job: Job) -> Job:
+    """The job as it is now; a database that is away for a moment does not end the stream."""
+    try:
+        return await to_thread.run_sync(jobs.get, context, job.id)
+    except UnavailableError:
+        return job
+
+
+def _event(job: Job) -> str:
+    name = "progress" if job.open else job.status
+    return f"id: {job.updated}\nevent: {name}\ndata: {json.dumps(job.document())}\n\n"

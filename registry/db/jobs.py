@@ -1,9 +1,8 @@
-"""Jobs: work for later. One live job a key; a worker holds a job by a lease it must renew."""
+"""Jobs: work for later. One live job a key; what runs them is told by the queue, what came of them by these rows."""
 
 from __future__ import annotations
 
 import secrets
-from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import ColumnElement, select, update
@@ -12,7 +11,7 @@ from registry.db import paging
 from registry.db.paging import Page
 from registry.db.problems import found
 from registry.db.rows import JobRow
-from registry.db.session import Change, Reader, stamp
+from registry.db.session import Change, Reader
 from schemas.canonical import JsonObject, canonical_bytes
 
 OPEN: Final = ("queued", "running")
@@ -44,28 +43,19 @@ def get(reader: Reader, job_id: str) -> JobRow:
     return found(reader.one(mine), "JOB_UNKNOWN", f"a job {job_id}", "List the jobs with `registry job ls`.")
 
 
-def claim(change: Change, worker: str, lease_s: float) -> JobRow | None:
-    """Take the oldest queued job, or else one whose worker let its lease (seconds) run out."""
-    waiting = JobRow.status == "queued"
-    abandoned = (JobRow.status == "running") & (JobRow.lease_until < change.now)
-    job = _oldest(change, waiting) or _oldest(change, abandoned)
-    if job is None:
-        return None
-    _set(
-        change,
-        job.id,
-        status="running",
-        worker=worker,
-        attempts=job.attempts + 1,
-        lease_until=_later(change, lease_s),
-    )
-    return get(change, job.id)
+def start(change: Change, job_id: str, worker: str) -> JobRow | None:
+    """Take an open job; None when it is not open any more."""
+    mine = (JobRow.id == job_id, JobRow.status.in_(OPEN))
+    taken = {"status": "running", "worker": worker, "attempts": JobRow.attempts + 1, "updated": change.now}
+    done = change.session.connection().execute(update(JobRow).where(*mine).values(taken))
+    return get(change, job_id) if done.rowcount == 1 else None
 
 
-def renew(change: Change, job_id: str, worker: str, lease_s: float) -> bool:
-    """Hold a job longer; False when it is no longer this worker's."""
-    mine = (JobRow.status == "running", JobRow.worker == worker)
-    return _set(change, job_id, *mine, lease_until=_later(change, lease_s))
+def hand_back(change: Change, job_id: str, worker: str) -> bool:
+    """Queue a job that its worker could not finish in time; the attempt does not count."""
+    mine = (JobRow.id == job_id, JobRow.status == "running", JobRow.worker == worker)
+    freed = {"status": "queued", "worker": None, "attempts": JobRow.attempts - 1, "updated": change.now}
+    return change.session.connection().execute(update(JobRow).where(*mine).values(freed)).rowcount == 1
 
 
 def progress(change: Change, job_id: str, value: JsonObject) -> bool:
@@ -95,20 +85,24 @@ def page(reader: Reader, status: str | None = None, after: str | None = None, li
     return paging.page(reader, statement, (JobRow.created, JobRow.id), after, limit, newest_first=True)
 
 
-def _oldest(change: Change, state: ColumnElement[bool]) -> JobRow | None:
-    # two workers never wait for one row: the second takes the next
-    first = select(JobRow).where(state).order_by(JobRow.created, JobRow.id).limit(1)
-    return change.one(first.with_for_update(skip_locked=True))
+def unfinished(reader: Reader, limit: int) -> tuple[JobRow, ...]:
+    """Every running job and the oldest queued ones, at most `limit` of each."""
+    found: list[JobRow] = []
+    for status in reversed(OPEN):
+        rows = select(JobRow).where(JobRow.status == status).order_by(JobRow.created, JobRow.id)
+        found += reader.all(rows.limit(limit))
+    return tuple(found)
+
+
+def forget(change: Change, job_id: str) -> None:
+    """Free the key of a job that is done, because what it made is gone: the same question is then a new job."""
+    _set(change, job_id, JobRow.status == "done", live_key=None)
 
 
 def _set(change: Change, job_id: str, *where: ColumnElement[bool], **values: str | int | None) -> bool:
     statement = update(JobRow).where(JobRow.id == job_id, *where).values(updated=change.now, **values)
     done = change.session.connection().execute(statement)
     return done.rowcount == 1
-
-
-def _later(change: Change, seconds: float) -> str:
-    return stamp(datetime.fromisoformat(change.now) + timedelta(seconds=seconds))
 
 
 def _json(value: JsonObject) -> str:

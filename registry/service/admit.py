@@ -13,7 +13,7 @@ from registry.service.context import Context
 from registry.service.decide import Question
 from registry.service.results import Admitted
 from schemas.adapter import AdapterManifest
-from schemas.composition import CompositionManifest, ResolvedSpec
+from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedSpec
 from schemas.digests import BlobDigests, Digest
 from schemas.methods import OPERATOR_VERSIONS
 from schemas.spec import CompositionSpec
@@ -45,6 +45,22 @@ def admit(
     if not question.proceeds:
         return answer
     return _compose_once(context, spec.name, question, answer, progress)
+
+
+def compose_admitted(context: Context, admission: Digest, name: str, progress: Progress | None = None) -> Admitted:
+    """Compose what was admitted before, whatever its references mean by now; repeated, it gives the same answer.
+
+    Raises:
+        DecisionRefusedError, NotAcknowledgedError: it was not admitted.
+    """
+    with context.database.reading() as reader:
+        stored = manifests.load(reader, admission, AdmissionManifest)
+        assert isinstance(stored.spec, ResolvedSpec), "a release has nothing to compose"
+        members = [member.adapter for member in stored.spec.members]
+        adapters = {digest: manifests.load(reader, digest, AdapterManifest) for digest in members}
+    question = Question(stored.spec, adapters, stored.decision)
+    answer = question.answer.model_copy(update={"admission": admission})
+    return _compose_once(context, name, question, decide.require_proceeding(answer), progress)
 
 
 def _compose_once(
@@ -90,7 +106,7 @@ def _name_known(context: Context, name: str, composition: CompositionManifest, a
             update={"measurement": measured[-1] if measured else None, "run_record": ran[-1] if ran else None}
         )
 
-    return context.database.change("composition.name", context.principal, work)
+    return context.conclude("composition.name", work)
 
 
 def _store(
@@ -111,7 +127,7 @@ def _store(
             update={"measurement": composed.measurement, "run_record": composed.run_record}
         )
 
-    return context.database.change("composition.store", context.principal, work)
+    return context.conclude("composition.store", work)
 
 
 def _put_output(change: Change, composed: Composed, blob: BlobDigests) -> None:

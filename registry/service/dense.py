@@ -93,7 +93,7 @@ def convert(context: Context, subject: Subject) -> Conversion:
         said = _said(subject, made.output.digest, conversion, made.measurement)
         return said.model_copy(update={"version": _named(change, subject, said.output), "created": created})
 
-    return context.database.change("adapter.convert", context.principal, work)
+    return context.conclude("adapter.convert", work)
 
 
 def _again(context: Context, subject: Subject) -> Conversion | None:

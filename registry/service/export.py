@@ -204,7 +204,7 @@ def write(handout: Handout, form: Form, folder: Path) -> tuple[Handout, tuple[Fi
     """Write config, weights and card into an empty folder; the handout with its record, and the files."""
     handed = handout.fill(folder)
     written = replace(handout, conversion=handed.conversion)
-    entries = tuple(_entry(folder, path) for path in handed.files)
+    entries = tuple(entry(folder, path) for path in handed.files)
     write_card(folder, card_of(written, form) | {"files": [entry.document() for entry in entries]})
     return written, entries
 
@@ -282,7 +282,8 @@ def refuse_existing(directory: Path) -> None:
         )
 
 
-def _entry(folder: Path, path: Path) -> FileEntry:
+def entry(folder: Path, path: Path) -> FileEntry:
+    """A written file with its digests."""
     digests = hash_file(path)
     return FileEntry(
         path=path.relative_to(folder).as_posix(), blob=digests.digest, sha256=digests.sha256, size=digests.size

@@ -10,9 +10,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from registry.db import files, tensors
 from registry.errors import Problem, UnavailableError
@@ -29,6 +30,7 @@ from schemas.canonical import JsonObject
 from schemas.catalogue.methods import family
 from schemas.digests import Digest
 from schemas.errors import refuse
+from schemas.model import validate
 
 FORMS: Final = frozenset({"additive", "triplets", "normalized"})
 """Forms whose update is a matrix to add, or DoRA's rows; others need an input, a gate or another base."""
@@ -60,18 +62,28 @@ class DenseRelease:
     extents: Mapping[Digest, Extent]
 
     def write(self, folder: Path) -> Released:
-        """Copy the base's files into an empty folder and add the deltas where the weights lie in them."""
-        for path, origin in self.files.items():
+        """Copy the base's files into an empty folder and add the deltas where the weights lie in them; file by file,
+        so that a release that was cut off goes on with the files that are missing."""
+        told = []
+        for done, path in enumerate(self.files):
+            self.context.task.progress(done, len(self.files), "files")
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(origin, folder / path)
-        here = tuple(replace(order, place=replace(order.place, path=folder / path)) for path, order in self.weights)
-        released = self.context.composer.release(ReleaseOrder(here, self.extents))
+            told.append(self.context.task.file(folder / path, partial(self._file, folder, path)))
+        self.context.task.progress(len(self.files), len(self.files), "files")
+        released = tuple(weight for said in told for weight in _weights(said))
         figures: JsonObject = {item.name: _figures([item]) for item in released}
         return Released(
             output=_with_weights(self.base, released),
             weights={item.name: item.tensor for item in released},
             measurement={"weights": figures, "total": _figures(list(released))},
         )
+
+    def _file(self, folder: Path, path: str) -> JsonObject:
+        shutil.copyfile(self.files[path], folder / path)
+        orders = [order for at, order in self.weights if at == path]
+        here = tuple(replace(order, place=replace(order.place, path=folder / path)) for order in orders)
+        released = self.context.composer.release(ReleaseOrder(here, self.extents)) if here else ()
+        return {"weights": [_said(weight) for weight in released]}
 
     def write_heads(self, path: Path) -> None:
         """Write the heads that the base has no place for, byte for byte."""
@@ -82,6 +94,18 @@ class DenseRelease:
         with extent.path.open("rb") as stream:
             stream.seek(extent.offset)
             return stream.read(extent.length)
+
+
+def _said(weight: ReleasedWeight) -> JsonObject:
+    figures = {"change": weight.change, "rounding": weight.rounding}
+    return {"name": weight.name, "tensor": weight.tensor.document(), **figures}
+
+
+def _weights(said: JsonObject) -> Iterator[ReleasedWeight]:
+    """The weights of one file, read back from what was said of it."""
+    for item in cast(list[JsonObject], said["weights"]):
+        figures = (cast(float, item["change"]), cast(float, item["rounding"]))
+        yield ReleasedWeight(str(item["name"]), validate(TensorRef, item["tensor"]), *figures)
 
 
 def _with_weights(base: BaseManifest, released: tuple[ReleasedWeight, ...]) -> BaseManifest:

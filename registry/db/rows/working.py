@@ -82,7 +82,6 @@ class JobRow(Row):
     progress_json: Mapped[str | None] = mapped_column(default=None)
     attempts: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None] = mapped_column(default=None)
-    lease_until: Mapped[str | None] = mapped_column(default=None)
 
     @property
     def request(self) -> JsonObject:
