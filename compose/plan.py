@@ -35,6 +35,11 @@ class ModuleJob:
         return factor.b.shape[0], factor.a.shape[1]
 
     @property
+    def experts(self) -> int | None:
+        """How many matrices of that shape are stacked; null for a module of one."""
+        return self.factors[0][1].experts
+
+    @property
     def input_rank(self) -> int:
         """R, the sum of the members' ranks."""
         return sum(factor.rank for _, factor in self.factors)
@@ -89,10 +94,10 @@ def layout(request: ComposeRequest, jobs: tuple[ModuleJob, ...]) -> Layout:
     slots = []
     for job in jobs:
         d_out, d_in = job.shape
-        kernel = job.factors[0][1].kernel
+        kernel, rank = job.factors[0][1].kernel, job.rank * (job.experts or 1)
         slots += [
-            Slot(job.module, "lora_A", dtype, (job.rank, d_in // prod(kernel), *kernel)),
-            Slot(job.module, "lora_B", dtype, (d_out, job.rank, *(1 for _ in kernel))),
+            Slot(job.module, "lora_A", dtype, (rank, d_in // prod(kernel), *kernel)),
+            Slot(job.module, "lora_B", dtype, (d_out, rank, *(1 for _ in kernel))),
         ]
     for member in request.members:
         slots += [Slot(item.name, "full", item.tensor.dtype, item.tensor.shape) for item in member.replacements]
@@ -118,16 +123,18 @@ def _memory(request: ComposeRequest, job: ModuleJob) -> int:
     d_out, d_in = job.shape
     stacks = 4 * (d_out + d_in) * (job.input_rank + job.rank) + job.input_rank**2
     dense = d_out * d_in + (d_out + d_in) * KRYLOV_COLUMNS if is_dense(request) else 0
-    return _WORD * (stacks + dense)
+    # Of stacked experts one is in work, and the outputs of all wait to be joined.
+    outputs = (d_out + d_in) * job.rank * (job.experts or 0)
+    return _WORD * (stacks + dense + outputs)
 
 
 def _operations(request: ComposeRequest, job: ModuleJob) -> int:
     d_out, d_in = job.shape
     total, width = job.input_rank, d_out + d_in
-    low_rank = 4 * width * total**2 + 20 * total**3
-    if not is_dense(request):
-        return low_rank
-    return low_rank + d_out * d_in * (2 * total * _DENSE_PASSES + 2 * KRYLOV_COLUMNS)
+    operations = 4 * width * total**2 + 20 * total**3
+    if is_dense(request):
+        operations += d_out * d_in * (2 * total * _DENSE_PASSES + 2 * KRYLOV_COLUMNS)
+    return operations * (job.experts or 1)
 
 
 def _workers(options: Options, need: int, jobs: int) -> int:

@@ -33,6 +33,7 @@ class FactorSource:
 
     A convolution's `a` comes flat, ``[rank, channels * kh * kw]``, with its `kernel` ``(kh, kw)``; the output is
     written with that kernel again. Coordinates of masks and ties are those of the delta, however the weight is stored.
+    Of stacked `experts` a is ``[experts * rank, d_in]`` and b ``[d_out, rank * experts]`` (`compose.experts`).
     """
 
     module: str
@@ -41,6 +42,7 @@ class FactorSource:
     a: TensorSource
     b: TensorSource
     kernel: tuple[int, ...] = ()
+    experts: int | None = None
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,9 @@ def _factor(at: Path, factor: FactorSource) -> Iterator[Problem]:
     if not isfinite(factor.scale):
         hint = "Correct alpha and the scale rule."
         yield problem("SCALE_NOT_FINITE", *where, expected="a finite scale", observed=str(factor.scale), hint=hint)
-    yield from _matrix((*where, "lora_A"), factor.a, factor.rank, axis=0)
-    yield from _matrix((*where, "lora_B"), factor.b, factor.rank, axis=1)
+    width = factor.rank * (1 if factor.experts is None else factor.experts)
+    yield from _matrix((*where, "lora_A"), factor.a, width, axis=0)
+    yield from _matrix((*where, "lora_B"), factor.b, width, axis=1)
 
 
 def _matrix(where: Path, source: TensorSource, rank: int, axis: int) -> Iterator[Problem]:
@@ -124,6 +125,11 @@ def _shapes(request: ComposeRequest) -> Iterator[Problem]:
 
 def _module(request: ComposeRequest, module: str, factors: list[FactorSource]) -> Iterator[Problem]:
     shapes = sorted({(factor.b.shape[0], factor.a.shape[1], *factor.kernel) for factor in factors})
+    experts = {factor.experts for factor in factors}
+    if len(experts) > 1:
+        hint = "Members of one composition adapt the same base; check how the factors are stacked."
+        counts = ", ".join(sorted(map(str, experts)))
+        yield problem("MODULE_EXPERTS_DIFFER", module, expected="one number of experts", observed=counts, hint=hint)
     if len(shapes) > 1:
         hint = "Members of one composition adapt the same base; check the orientation of A and B."
         yield problem("MODULE_SHAPES_DIFFER", module, expected="one shape", observed=str(shapes), hint=hint)

@@ -118,6 +118,7 @@ def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose
         a=_flat(source(factor.a, extents)),
         b=_flat(source(factor.b, extents)),
         kernel=factor.a.shape[2:],
+        experts=factor.a.shape[0] // factor.rank if factor.order == "B[o,r,e]A[e,r,i]" else None,
     )
 
 
