@@ -22,15 +22,26 @@ __all__ = ["cli", "main"]
 @cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for any free port.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Server processes.")
 @click.option("--open-reads", is_flag=True, help="Answer reads without a token.")
 @click.option("--no-jobs", is_flag=True, help="Leave compositions, conversions and exports to `registry worker`.")
+@click.option("--log", type=click.Choice(["console", "json"]), default="console", show_default=True, help="On stderr.")
+@click.option(
+    "--at-once", type=click.IntRange(1), default=512, show_default=True, help="Requests a process answers at once."
+)
+@click.option(
+    "--grace", type=click.IntRange(1), default=30, show_default=True, help="Seconds that requests have at the end."
+)
 @pass_state
-def serve(state: State, host: str, port: int, open_reads: bool, no_jobs: bool) -> None:
-    """Serve the registry over HTTP; writes need a token (`registry token create`)."""
-    uvicorn, api = _server_part("uvicorn"), _server_part("registry.api.app")
-    with opened(state.settings) as context:
-        app = api.create_app(context, open_reads=open_reads, runner=None if no_jobs else job_queue(context))
-        uvicorn.run(app, host=host, port=port, log_level="info")
+def serve(state: State, /, no_jobs: bool, **options: str | int | bool) -> None:
+    """Serve the registry over HTTP; writes need a token (`registry token create`).
+
+    The address is written to stdout once the server listens. SIGTERM or SIGINT ends it: running requests are finished.
+    """
+    serving = _server_part("registry.api.serving")
+    names = {"workers": "processes", "log": "logs", "grace": "grace_s"}
+    chosen = {names.get(option, option): value for option, value in options.items()}
+    serving.serve(serving.Serving(settings=state.settings, jobs=not no_jobs, **chosen))
 
 
 @cli.command()

@@ -33,6 +33,13 @@ class Settings(BaseSettings):
     principal: str = Field(
         default_factory=getpass.getuser, min_length=1, max_length=256, description="who is named in audit events"
     )
+    cache: Path | None = Field(
+        default=None, description="folder for verified copies of what an object store holds, and for staging"
+    )
+    cache_limit: int = Field(default=64 * 2**30, ge=2**20, description="bytes of verified copies that are kept")
+    webhook_private: bool = Field(
+        default=False, description="let webhooks call private, loopback and link-local addresses"
+    )
     workers: int = Field(default=2, ge=1, le=64, description="composition workers, one BLAS thread each")
     memory_limit: int = Field(default=8 * 2**30, ge=2**26, description="bytes a composition may hold")
 

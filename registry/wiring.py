@@ -26,6 +26,7 @@ from registry.service.composer import (
 )
 from registry.service.context import Context
 from registry.service.jobs import Runner
+from registry.service.sender import Sender
 from registry.settings import Settings
 from registry.storage import open_store
 from schemas.canonical import JsonObject
@@ -119,6 +120,11 @@ def job_queue(context: Context) -> Runner:
             )
         ) from error
     return cast(Runner, room.JobQueue(context))
+
+
+def webhook_sender(context: Context, settings: Settings) -> Sender:
+    """What sends to webhooks in a server process."""
+    return Sender(context, private=settings.webhook_private)
 
 
 def current_schema(settings: Settings) -> str | None:

@@ -53,7 +53,6 @@ def _webhooks() -> None:
         _text("due"),
         _text("created"),
         _text("updated"),
-        _text("held_until", null=True),
         _text("answer", null=True),
         sa.PrimaryKeyConstraint("id", name="pk_webhook_delivery"),
     )

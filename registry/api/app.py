@@ -8,38 +8,67 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
-from registry.api import bodies, channels, compositions, health, jobs, leases, manifests, registration, states, tokens
+from registry.api import (
+    bodies,
+    channels,
+    compositions,
+    health,
+    jobs,
+    leases,
+    manifests,
+    metrics,
+    registration,
+    states,
+    tokens,
+    webhooks,
+)
 from registry.api.limits import BODY_LIMIT, BodyLimit
+from registry.api.observed import AT_ONCE, Observed
 from registry.api.problems import invalid_response, problem_response
 from registry.api.request_ids import RequestIds
 from registry.errors import ProblemError
 from registry.service.context import Context
 from registry.service.jobs import Runner
+from registry.service.sender import Sender
 
 
 def create_app(
-    context: Context, *, open_reads: bool = False, body_limit: int = BODY_LIMIT, runner: Runner | None = None
+    context: Context,
+    *,
+    open_reads: bool = False,
+    body_limit: int = BODY_LIMIT,
+    at_once: int = AT_ONCE,
+    runner: Runner | None = None,
+    sender: Sender | None = None,
 ) -> FastAPI:
-    """Routes, errors and what runs jobs here, if anything does; reads need a token unless `open_reads`."""
+    """Routes, errors, and what runs jobs and sends to webhooks here, if anything does.
+
+    Reads need a token unless `open_reads`.
+    """
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if runner is not None:
-            runner.start()
+        beside = [item for item in (runner, sender) if item is not None]
+        for item in beside:
+            item.start()
         yield
-        if runner is not None:
-            runner.stop()
+        for item in beside:
+            item.stop()
 
     app = FastAPI(title="Adapter registry", version="1", lifespan=lifespan, responses=bodies.PROBLEMS)
     app.state.context = context
     app.state.open_reads = open_reads
     app.state.runner = runner
     app.add_middleware(BodyLimit, limit=body_limit)
+    app.state.probes = health.Probes()
+    app.state.counted = metrics.Counted()
+    app.add_middleware(Observed, at_once=at_once)
     app.add_middleware(RequestIds)
     app.add_exception_handler(ProblemError, problem_response)
     app.add_exception_handler(RequestValidationError, invalid_response)
     for router in (
         health.router,
+        metrics.router,
         registration.router,
         manifests.router,
         compositions.router,
@@ -48,6 +77,7 @@ def create_app(
         states.router,
         leases.router,
         tokens.router,
+        webhooks.router,
     ):
         app.include_router(router)
     return app

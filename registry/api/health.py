@@ -1,15 +1,59 @@
-"""Alive or not."""
+"""Alive, and ready: whether the database and the store can be read and written now."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import threading
+import time
+from typing import Final, Literal
+
+from fastapi import APIRouter, Request, Response
 
 from registry.api.bodies import HealthOut
+from registry.service import readiness
+from registry.service.context import Context
+from registry.service.readiness import Part
+from schemas.model import Record
 
 router = APIRouter(tags=["operations"])
+FRESH_S: Final = 1.0
+
+
+class ReadyOut(Record):
+    """Whether this server can do its work, part by part."""
+
+    status: Literal["ready", "away"]
+    parts: tuple[Part, ...]
+
+
+class Probes:
+    """The last answer, kept for a second and asked for by one caller at a time: a probe must not become a load."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = float("-inf")
+        self._parts: tuple[Part, ...] = ()
+
+    def of(self, context: Context) -> tuple[Part, ...]:
+        """How each part is."""
+        with self._lock:
+            if time.monotonic() - self._at > FRESH_S:
+                self._parts = readiness.probe(context)
+                self._at = time.monotonic()
+            return self._parts
 
 
 @router.get("/healthz")
-def healthz() -> HealthOut:
-    """The process answers."""
+async def healthz() -> HealthOut:
+    """The process answers, whatever else is away."""
     return HealthOut(status="ok")
+
+
+@router.get("/readyz", responses={503: {"model": ReadyOut, "description": "A part is away; it is named"}})
+def readyz(request: Request, response: Response) -> ReadyOut:
+    """Database, schema revision and store answer and can be written, within a few seconds."""
+    parts = request.app.state.probes.of(request.app.state.context)
+    ready = all(part.ok for part in parts)
+    if not ready:
+        response.status_code = 503
+        response.headers["Retry-After"] = "1"
+    return ReadyOut(status="ready" if ready else "away", parts=parts)

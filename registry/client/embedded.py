@@ -9,10 +9,26 @@ from pathlib import Path
 from typing import Literal, Self
 
 from registry.client.handing import Handing
+from registry.client.jobs import Jobs
 from registry.client.states import States
 from registry.db.manifests import ManifestFilter
 from registry.formats.hub import HubRef
-from registry.service import add, admit, bulk, hub, inspect, look, publish, releases, retire, say, specs, tokens, verify
+from registry.service import (
+    add,
+    admit,
+    bulk,
+    hub,
+    inspect,
+    look,
+    publish,
+    releases,
+    retire,
+    say,
+    specs,
+    tokens,
+    verify,
+    webhooks,
+)
 from registry.service.bulk import AddedMany
 from registry.service.composer import Progress
 from registry.service.context import Context
@@ -32,12 +48,13 @@ from registry.service.results import (
     Verified,
 )
 from registry.service.tokens import ListedToken, NewToken
+from registry.service.webhooks import Deliveries, NewWebhook, Webhook
 from registry.settings import Settings
 from registry.wiring import opened
 
 
 @dataclass(frozen=True)
-class EmbeddedRegistry(States, Handing):
+class EmbeddedRegistry(States, Handing, Jobs):
     """The registry's use cases, without a server.
 
     ```python
@@ -166,6 +183,22 @@ class EmbeddedRegistry(States, Handing):
     def revoke_token(self, token: str) -> None:
         """Revoke a token by its id."""
         tokens.revoke(self.context, token)
+
+    def add_webhook(self, url: str, channel: str = "") -> NewWebhook:
+        """Tell a URL of new generations of channels that begin so; its secret is shown once."""
+        return webhooks.add(self.context, url, channel)
+
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """Every webhook, without its secret."""
+        return webhooks.ls(self.context)
+
+    def remove_webhook(self, webhook: str) -> None:
+        """Remove a webhook by its id."""
+        webhooks.remove(self.context, webhook)
+
+    def webhook_deliveries(self, webhook: str, after: str | None = None, limit: int = 50) -> Deliveries:
+        """What was sent to a webhook, newest first."""
+        return webhooks.deliveries(self.context, webhook, after, limit)
 
     def yank(self, ref: str, reason: str, *, undo: bool = False) -> Said:
         """Block new admissions and publications."""

@@ -18,6 +18,7 @@ from registry.service.composer import Progress
 from registry.service.export import Form
 from registry.service.handed import Conversion, Synced
 from registry.service.inspected import Inspected
+from registry.service.jobs import Job, JobPage, Status
 from registry.service.results import (
     Added,
     Admitted,
@@ -41,6 +42,7 @@ from registry.service.results import (
 )
 from registry.service.sync import Watcher
 from registry.service.tokens import ListedToken, NewToken
+from registry.service.webhooks import Deliveries, NewWebhook, Webhook
 from registry.service.wishes import Wish
 from schemas.canonical import JsonObject
 from schemas.publication import ChannelPolicy
@@ -270,6 +272,26 @@ class HandingOut(Protocol):
         ...
 
 
+class Waiting(Protocol):
+    """Work that a server or a worker does."""
+
+    def jobs(self, status: Status | None = None, after: str | None = None, limit: int = 50) -> JobPage:
+        """One page of jobs, newest first, without their results."""
+        ...
+
+    def job(self, job_id: str) -> Job:
+        """One job with its result or error."""
+        ...
+
+    def cancel_job(self, job_id: str) -> Job:
+        """Call an open job off; one that has ended is returned as it is."""
+        ...
+
+    def wait_job(self, job_id: str, progress: Callable[[Job], None] | None = None) -> Job:
+        """Wait until a job has ended; `progress` is told what there is to see."""
+        ...
+
+
 class Administering(Protocol):
     """Who may do what."""
 
@@ -285,8 +307,26 @@ class Administering(Protocol):
         """Revoke a token by its id."""
         ...
 
+    def add_webhook(self, url: str, channel: str = "") -> NewWebhook:
+        """Tell a URL of new generations of channels that begin so; its secret is shown once."""
+        ...
 
-class Registry(Registering, Looking, Changing, Saying, Surrounding, Holding, HandingOut, Administering, Protocol):
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """Every webhook, without its secret."""
+        ...
+
+    def remove_webhook(self, webhook: str) -> None:
+        """Remove a webhook by its id."""
+        ...
+
+    def webhook_deliveries(self, webhook: str, after: str | None = None, limit: int = 50) -> Deliveries:
+        """What was sent to a webhook, newest first."""
+        ...
+
+
+class Registry(
+    Registering, Looking, Changing, Saying, Surrounding, Holding, HandingOut, Waiting, Administering, Protocol
+):
     """Everything the command line does, and what a training script ends with.
 
     ```python

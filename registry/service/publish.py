@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from registry.db import Change, Reader, channels, manifests
 from registry.errors import NotFoundError, Problem, UsageProblemError
-from registry.service import policies, resolve
+from registry.service import policies, resolve, webhooks
 from registry.service.cache import kv_identity
 from registry.service.context import Context
-from registry.service.results import Published
+from registry.service.results import ChannelPage, GenerationPage, Published
 from schemas.digests import Digest
 from schemas.names import check_name
 from schemas.publication import PublicationManifest
@@ -42,7 +42,7 @@ def publish(
         policies.require(change, channel, artifacts)
         return _append(change, channel, artifacts, reason, restored=None, expect=expect)
 
-    return context.database.change("channel.publish", context.principal, work)
+    return context.conclude("channel.publish", work)
 
 
 def rollback(
@@ -68,18 +68,39 @@ def rollback(
         restored = channels.at(change, channel, target).artifacts
         return _append(change, channel, restored, reason, restored=target, expect=expect)
 
-    return context.database.change("channel.rollback", context.principal, work)
+    return context.conclude("channel.rollback", work)
 
 
 def history(context: Context, channel: str, after: str | None = None, limit: int = 50) -> tuple[Published, ...]:
     """Generations, newest first."""
+    return generations(context, channel, after, limit).items
+
+
+def generations(context: Context, channel: str, after: str | None = None, limit: int = 50) -> GenerationPage:
+    """A page of a channel's generations, newest first, and its head."""
     check_name(channel)
     with context.database.reading() as reader:
-        head = channels.head(reader, channel)
-        if head is None:
-            raise NotFoundError(_unknown(channel))
+        head = channels.at_head(reader, channel).number
         page = channels.history(reader, channel, after, limit)
-        return tuple(published(reader, row.publication, live=row.number == head.number) for row in page.items)
+        items = tuple(published(reader, row.publication, live=row.number == head) for row in page.items)
+        return GenerationPage(head=head, items=items, next=page.next)
+
+
+def generation(context: Context, channel: str, number: int) -> Published:
+    """One generation. Raises NotFoundError `CHANNEL_UNKNOWN`, `GENERATION_UNKNOWN`."""
+    check_name(channel)
+    with context.database.reading() as reader:
+        row = channels.at(reader, channel, number)
+        return published(reader, row.publication, live=channels.at_head(reader, channel).number == number)
+
+
+def ls(context: Context, after: str | None = None, limit: int = 50) -> ChannelPage:
+    """A page of channels by name: the head of each."""
+    with context.database.reading() as reader:
+        page = channels.page(reader, after, limit)
+        return ChannelPage(
+            items=tuple(published(reader, row.publication, live=True) for row in page.items), next=page.next
+        )
 
 
 def published(reader: Reader, digest: Digest, *, live: bool) -> Published:
@@ -127,7 +148,9 @@ def _append(
             _problem("REASON_INVALID", "1-64 of a-z 0-9 _ -, starting with a letter", repr(reason)[:120], hint)
         ) from error
     channels.append(change, publication, expect)
-    return published(change, publication.digest, live=True)
+    made = published(change, publication.digest, live=True)
+    webhooks.tell(change, made)
+    return made
 
 
 def _verify_bytes(context: Context, artifacts: tuple[Digest, ...]) -> None:

@@ -30,7 +30,8 @@ class WebhookSecretRow(Row):
 class WebhookDeliveryRow(Row):
     """One message to one webhook: `waiting` (due at `due`), `delivered` or `dead`.
 
-    Whoever sends it holds it until `held_until`; `answer` is the last HTTP status or why there was none.
+    Whoever sends it moves `due` into the future first, so that nobody else sends it meanwhile; `answer` is the last
+    HTTP status or why there was none.
     """
 
     __tablename__ = "webhook_delivery"
@@ -45,5 +46,4 @@ class WebhookDeliveryRow(Row):
     due: Mapped[str]
     created: Mapped[str]
     updated: Mapped[str]
-    held_until: Mapped[str | None] = mapped_column(default=None)
     answer: Mapped[str | None] = mapped_column(default=None)
