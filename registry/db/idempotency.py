@@ -6,7 +6,7 @@ from sqlalchemy import delete, select
 
 from registry.db.rows import IdempotencyKeyRow
 from registry.db.session import Change, Reader
-from registry.errors import ConflictError, Problem
+from registry.errors import Problem, RefusedError
 from schemas.canonical import JsonObject, canonical_bytes
 from schemas.digests import Digest
 
@@ -22,13 +22,13 @@ def check(reader: Reader, principal: str, key: str, request: Digest) -> JsonObje
     """The answer a request already got under this key; None when the key is new.
 
     Raises:
-        ConflictError: `IDEMPOTENCY_KEY_REUSED` when the key belongs to another request.
+        RefusedError: `IDEMPOTENCY_KEY_REUSED` when the key belongs to another request.
     """
     row = find(reader, principal, key)
     if row is None:
         return None
     if row.request != request:
-        raise ConflictError(
+        raise RefusedError(
             Problem(
                 code="IDEMPOTENCY_KEY_REUSED",
                 expected=f"request {row.request} under key {key!r}",

@@ -64,6 +64,11 @@ def assign_first(change: Change, kind: str, named: Mapping[str, Digest]) -> None
     change.write(NameVersionRow, [{"name": name, "version": 1, "digest": item, **now} for name, item in named.items()])
 
 
+def all_newest(reader: Reader, wanted: Iterable[str]) -> dict[str, NameVersionRow]:
+    """The highest version of each name that was not purged; a name without one is absent."""
+    return {name: row for name in wanted for row in [reader.one(_NEWEST, name=name)] if row is not None}
+
+
 def all_known(reader: Reader, wanted: Iterable[str]) -> frozenset[str]:
     """Which of these names somebody has or had."""
     return reader.known(NameRow, wanted)
@@ -108,9 +113,14 @@ def versions(reader: Reader, name: str, after: str | None = None, limit: int = 5
     return paging.page(reader, mine, (NameVersionRow.version,), after, limit, newest_first=True)
 
 
-def page(reader: Reader, kind: str | None = None, after: str | None = None, limit: int = 50) -> Page[NameRow]:
-    """One page of names in order."""
+def page(
+    reader: Reader, kind: str | None = None, after: str | None = None, limit: int = 50, *, prefix: str = ""
+) -> Page[NameRow]:
+    """One page of names in order, of those that begin with `prefix`."""
     statement = select(NameRow) if kind is None else select(NameRow).where(NameRow.kind == kind)
+    if prefix:
+        # "{" sorts right after the letters, and with them after everything a name may have
+        statement = statement.where(NameRow.name >= prefix, NameRow.name < prefix + "{")
     return paging.page(reader, statement, (NameRow.name,), after, limit)
 
 

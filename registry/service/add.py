@@ -44,7 +44,7 @@ def add_base(
     with context.audited("base.add", {"name": name}):
         reading = read_base(directory, evidence=level, progress=progress, jobs=jobs)
     if contracts:
-        reading = replace(reading, manifest=_with_contracts(context, reading.manifest, contracts))
+        reading = replace(reading, manifest=with_contracts(context, reading.manifest, contracts))
     folder = directory if directory.is_dir() else directory.parent
     if store:
         _store_files(context, folder, reading.files)
@@ -114,7 +114,8 @@ def _say_origin(change: Change, digest: Digest, origin: Mapping[str, Note], auth
         )
 
 
-def _with_contracts(context: Context, base: BaseManifest, refs: Sequence[str]) -> BaseManifest:
+def with_contracts(context: Context, base: BaseManifest, refs: Sequence[str]) -> BaseManifest:
+    """The base with registered compute contracts in it."""
     with context.database.reading() as reader:
         found = tuple(contract_of(reader, ref) for ref in refs)
     return base.model_copy(update={"compute_contracts": found})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from registry.db import Reader, evidence, files, lineage, manifests, purges, records, statements
+from registry.db import names as named
 from registry.db.rows import ManifestRow
 from registry.errors import NotFoundError, Problem
 from registry.service import resolve
@@ -17,6 +18,8 @@ from registry.service.results import (
     Lineage,
     LineageNode,
     Listed,
+    NameListed,
+    NamePage,
     Page,
     Shown,
     State,
@@ -36,6 +39,28 @@ def ls(context: Context, wanted: manifests.ManifestFilter, after: str | None = N
         gone: dict[Digest, State] = dict.fromkeys(statements.yanked(reader, digests), "yanked")
         gone |= dict.fromkeys(purges.purged(reader, digests), "purged")
         return Page(items=tuple(_listed(reader, row, gone.get(row.digest)) for row in page.items), next=page.next)
+
+
+def names(
+    context: Context, prefix: str = "", kind: str | None = None, after: str | None = None, limit: int = 50
+) -> NamePage:
+    """A page of names that begin with `prefix`, by name, each with its newest version."""
+    with context.database.reading() as reader:
+        page = named.page(reader, kind, after, limit, prefix=prefix)
+        newest = named.all_newest(reader, [row.name for row in page.items])
+        items = [(row, newest.get(row.name)) for row in page.items]
+        return NamePage(
+            items=tuple(
+                NameListed(
+                    name=row.name,
+                    kind=row.kind,
+                    version=None if now is None else now.version,
+                    digest=None if now is None else now.digest,
+                )
+                for row, now in items
+            ),
+            next=page.next,
+        )
 
 
 def show(context: Context, ref: str) -> Shown:

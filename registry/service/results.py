@@ -124,6 +124,37 @@ class Published(Record):
     live: bool
 
 
+class GenerationPage(Record):
+    """A keyset page of a channel's generations, and the number of its head."""
+
+    head: int
+    items: tuple[Published, ...]
+    next: str | None
+
+
+class ChannelPage(Record):
+    """A keyset page of channels, each as its live generation."""
+
+    items: tuple[Published, ...]
+    next: str | None
+
+
+class NameListed(Record):
+    """A name and what it means now: its newest version that was not purged, null when all were."""
+
+    name: str
+    kind: str
+    version: int | None
+    digest: Digest | None
+
+
+class NamePage(Record):
+    """A keyset page of names, by name."""
+
+    items: tuple[NameListed, ...]
+    next: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class LineageNode:
     """One manifest of a lineage: a plain record, for an answer may have thousands."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from registry.db import Change, aliases, names, refs, statements
-from registry.errors import Problem, UsageProblemError
+from registry.errors import Problem, RefusedError, UsageProblemError
 from registry.service import resolve
 from registry.service.context import Context
 from registry.service.results import Aliased, Said
+from schemas.digests import Digest
+from schemas.model import problems_of
 from schemas.names import NameRef, check_alias, parse_ref
 from schemas.publication import StatementManifest, Topic
 
@@ -21,6 +25,11 @@ def yank(context: Context, ref: str, reason: str, *, undo: bool = False) -> Said
 def label(context: Context, ref: str, labels: dict[str, str | None]) -> Said:
     """Set labels; a null value removes one."""
     return _say(context, ref, "label", dict(labels))
+
+
+def attest(context: Context, ref: str, body: Body) -> Said:
+    """Say something in fields of one's own: who tested it, where it was trained, what it may be used for."""
+    return _say(context, ref, "note", body)
 
 
 def alias(context: Context, ref: str, name: str) -> Aliased:
@@ -54,14 +63,16 @@ def _say(context: Context, ref: str, topic: Topic, body: Body) -> Said:
         # it speaks of the content, so of every name the content has
         context.require("register", *sorted(resolve.bare_names_of(change, subject)))
         before = statements.newest(change, subject, topic)
-        statement = StatementManifest(
-            topic=topic,
-            subject=subject,
-            body=body,
-            author=context.principal,
-            previous=None if before is None else before.digest,
-        )
+        previous = None if before is None else before.digest
+        statement = _statement(topic, subject, body, context.principal, previous)
         statements.put(change, statement)
         return Said(subject=subject, topic=topic, statement=statement.digest)
 
     return context.database.change(f"statement.{topic}", context.principal, work)
+
+
+def _statement(topic: Topic, subject: Digest, body: Body, author: str, previous: Digest | None) -> StatementManifest:
+    try:
+        return StatementManifest(topic=topic, subject=subject, body=body, author=author, previous=previous)
+    except ValidationError as error:
+        raise RefusedError(*problems_of(error, "STATEMENT_INVALID")) from error
