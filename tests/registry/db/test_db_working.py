@@ -11,7 +11,7 @@ from sqlalchemy import text
 from registry.db import Change, Database, idempotency, jobs, leases, uploads
 from registry.db.rows import JobRow
 from registry.db.session import stamp
-from registry.errors import ConflictError, NotFoundError
+from registry.errors import NotFoundError, RefusedError
 from schemas.canonical import JsonObject
 from tests.registry.db.examples import ME, digest
 
@@ -110,7 +110,7 @@ def test_the_same_request_under_a_key_gets_its_answer_and_another_is_refused(dat
     with database.reading() as reader:
         assert idempotency.check(reader, ME, "key", digest("request")) == answer
         assert idempotency.check(reader, "someone else", "key", digest("request")) is None
-    with pytest.raises(ConflictError) as caught:
+    with pytest.raises(RefusedError) as caught:
         put("another")
     assert caught.value.code == "IDEMPOTENCY_KEY_REUSED"
 
