@@ -89,11 +89,11 @@ def hash_blocks(blocks: Iterable[memoryview], *sinks: Callable[[memoryview], obj
         return hasher.finish()
 
 
-def stream_blocks(stream: BinaryIO, length: int | None = None) -> Iterator[bytes]:
-    """The next `length` bytes (or all) of a stream in blocks of at most `BLOCK_BYTES`; stops early at its end."""
+def stream_blocks(stream: BinaryIO | FileIO, length: int | None = None, largest: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """The next `length` bytes (or all) of a stream in blocks of at most `largest`; stops early at its end."""
     left = length
     while left is None or left > 0:
-        block = stream.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left))
+        block = stream.read(largest if left is None else min(largest, left))
         if not block:
             return
         yield block

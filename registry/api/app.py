@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
 from registry.api import (
+    blobs,
     bodies,
     channels,
     compositions,
@@ -20,8 +21,10 @@ from registry.api import (
     registration,
     states,
     tokens,
+    uploads,
     webhooks,
 )
+from registry.api.arrival import Arrivals
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.observed import AT_ONCE, Observed
 from registry.api.problems import invalid_response, problem_response
@@ -30,6 +33,7 @@ from registry.errors import ProblemError
 from registry.service.context import Context
 from registry.service.jobs import Runner
 from registry.service.sender import Sender
+from registry.service.uploads import LARGEST_UPLOAD, Uploads
 
 
 def create_app(
@@ -37,6 +41,7 @@ def create_app(
     *,
     open_reads: bool = False,
     body_limit: int = BODY_LIMIT,
+    upload_limit: int = LARGEST_UPLOAD,
     at_once: int = AT_ONCE,
     runner: Runner | None = None,
     sender: Sender | None = None,
@@ -59,7 +64,9 @@ def create_app(
     app.state.context = context
     app.state.open_reads = open_reads
     app.state.runner = runner
-    app.add_middleware(BodyLimit, limit=body_limit)
+    app.state.uploads = Uploads(upload_limit)
+    app.state.arrivals = Arrivals()
+    app.add_middleware(BodyLimit, limit=body_limit, streamed=upload_limit)
     app.state.probes = health.Probes()
     app.state.counted = metrics.Counted()
     app.add_middleware(Observed, at_once=at_once)
@@ -70,6 +77,8 @@ def create_app(
         health.router,
         metrics.router,
         registration.router,
+        uploads.router,
+        blobs.router,
         manifests.router,
         compositions.router,
         jobs.router,

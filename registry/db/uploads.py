@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
+from typing import Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
+from registry.db.prepared import Prepared
 from registry.db.problems import found
 from registry.db.rows import UploadSessionRow
 from registry.db.session import Change, Reader
 from schemas.digests import Digest
 
+CLAIM_LOCK: Final = 0x6164_6170_7465_7223
+"""Key of the advisory lock between uploads that end and garbage collection; SQLite has one writer anyway."""
+_SHARED: Final = Prepared(select(func.pg_advisory_xact_lock_shared(CLAIM_LOCK)))
+_ALONE: Final = Prepared(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
 
-def create(change: Change, *, expected: Digest | None, size: int | None, expires: str) -> UploadSessionRow:
-    """Begin an upload."""
+
+def create(
+    change: Change, *, expected: Digest | None, size: int | None, expires: str, name: str | None = None
+) -> UploadSessionRow:
+    """Begin an upload; one that says which blob it brings claims it."""
+    if expected is not None:
+        _lock(change, _SHARED)
     row = UploadSessionRow(
         id=secrets.token_hex(16),
         principal=change.principal,
@@ -22,6 +34,7 @@ def create(change: Change, *, expected: Digest | None, size: int | None, expires
         offset=0,
         created=change.now,
         expires=expires,
+        name=name,
     )
     change.insert(row)
     return row
@@ -34,10 +47,41 @@ def get(reader: Reader, upload_id: str) -> UploadSessionRow:
     return found(row, "UPLOAD_UNKNOWN", f"an upload {upload_id}", "Begin a new upload.")
 
 
-def advance(change: Change, upload_id: str, start: int, offset: int, expires: str) -> bool:
-    """Bytes `start` to `offset` arrived; False when the upload did not stand at `start`."""
-    mine = update(UploadSessionRow).where(UploadSessionRow.id == upload_id, UploadSessionRow.offset == start)
+def begun(reader: Reader, principal: str, expected: Digest, size: int | None) -> UploadSessionRow | None:
+    """The upload of this blob that a caller began before and may still continue."""
+    mine = select(UploadSessionRow).where(
+        UploadSessionRow.expected == expected,
+        UploadSessionRow.principal == principal,
+        UploadSessionRow.size == size if size is not None else UploadSessionRow.size.is_(None),
+        UploadSessionRow.expires > reader.now,
+    )
+    return reader.one(mine.order_by(UploadSessionRow.created, UploadSessionRow.id).limit(1))
+
+
+def advance(change: Change, upload_id: str, offset: int, expires: str) -> bool:
+    """It stands at `offset` now, and is kept longer; False when it was ended meanwhile."""
+    mine = update(UploadSessionRow).where(UploadSessionRow.id == upload_id)
     return change.session.connection().execute(mine.values(offset=offset, expires=expires)).rowcount == 1
+
+
+def claim(change: Change, upload_id: str, digest: Digest, size: int, expires: str) -> bool:
+    """All bytes of this blob are there: garbage collection keeps it until `expires`; False when it was ended.
+
+    Under a lock that garbage collection holds while it deletes, so that it either sees the claim or has ended before
+    the blob comes to its address.
+    """
+    _lock(change, _SHARED)
+    mine = update(UploadSessionRow).where(UploadSessionRow.id == upload_id)
+    whole = mine.values(expected=digest, size=size, offset=size, expires=expires)
+    return change.session.connection().execute(whole).rowcount == 1
+
+
+def claimed(change: Change, digests: Iterable[Digest]) -> frozenset[Digest]:
+    """Which of these blobs uploads bring or brought just now; no new claim is made until this change has ended."""
+    _lock(change, _ALONE)
+    kept = select(UploadSessionRow.expected).where(UploadSessionRow.expires > change.now)
+    found = change.chosen(kept, UploadSessionRow.expected, digests)
+    return frozenset(digest for digest in found if digest is not None)
 
 
 def remove(change: Change, upload_id: str) -> None:
@@ -50,6 +94,17 @@ def running(reader: Reader) -> tuple[UploadSessionRow, ...]:
     return reader.all(select(UploadSessionRow).where(UploadSessionRow.expires > reader.now))
 
 
-def expired(reader: Reader) -> tuple[UploadSessionRow, ...]:
-    """Uploads nobody continued in time."""
-    return reader.all(select(UploadSessionRow).where(UploadSessionRow.expires <= reader.now))
+def expired(reader: Reader, limit: int) -> tuple[UploadSessionRow, ...]:
+    """Uploads nobody continued in time, or that ended long ago; at most `limit`."""
+    late = select(UploadSessionRow).where(UploadSessionRow.expires <= reader.now)
+    return reader.all(late.order_by(UploadSessionRow.expires).limit(limit))
+
+
+def known(reader: Reader, upload_id: str) -> bool:
+    """Whether there is such an upload."""
+    return bool(reader.known(UploadSessionRow, [upload_id]))
+
+
+def _lock(change: Change, lock: Prepared) -> None:
+    if change.connection.dialect.name == "postgresql":
+        lock.all(change.connection)

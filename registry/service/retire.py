@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Final
 
 from registry.db import Change, blobs, files, leases, lineage, manifests, purges, tensors
+from registry.db import uploads as claims
 from registry.errors import ConflictError, Problem
-from registry.service import resolve
+from registry.service import resolve, uploads
 from registry.service.context import Context
 from registry.service.results import Collected, Purged
 from registry.storage import BlobEntry
@@ -48,7 +49,8 @@ def purge(context: Context, ref: str, reason: str) -> Purged:
 def gc(context: Context, grace_s: float) -> Collected:
     """Remove blobs that nothing names and staging files that nobody writes, when both are older than the grace.
 
-    Putting a blob again makes it young again, so what a running registration just stored is kept.
+    Putting a blob again makes it young again, so what a running registration just stored is kept, and so is, whatever
+    the grace, what a running upload brings or one that ended less than a day ago brought.
     """
     context.require("admin")
     newest = datetime.now(UTC) - timedelta(seconds=grace_s)
@@ -60,7 +62,8 @@ def gc(context: Context, grace_s: float) -> Collected:
         gone = _remove_unreferenced(context, sizes, newest)
         removed += sorted(gone)
         size += sum(sizes[digest] for digest in gone)
-    return Collected(removed=tuple(removed), bytes=size, staging=context.store.sweep_staging(grace_s))
+    staging = context.store.sweep_staging(grace_s) + uploads.sweep(context, grace_s)
+    return Collected(removed=tuple(removed), bytes=size, staging=staging)
 
 
 def _remove_unreferenced(
@@ -75,6 +78,8 @@ def _remove_unreferenced(
 
     def forget(change: Change) -> frozenset[Digest]:
         unneeded = wanted - blobs.referenced(change, wanted)
+        if newest is not None:
+            unneeded -= claims.claimed(change, unneeded)
         for digest in unneeded:
             blobs.mark_absent(change, digest)
         return unneeded
@@ -83,6 +88,8 @@ def _remove_unreferenced(
 
     def remove(change: Change) -> frozenset[Digest]:
         unneeded = forgotten - blobs.referenced(change, forgotten)
+        if newest is not None:
+            unneeded -= claims.claimed(change, unneeded)
         gone = frozenset(digest for digest in unneeded if not _young(context, digest, newest))
         for digest in gone:
             context.store.delete(digest)

@@ -1,4 +1,4 @@
-"""Blobs in a local folder: ``blobs/<first two hex>/<hex>`` and ``staging/<random>``.
+"""Blobs in a local folder: ``blobs/<first two hex>/<hex>``, ``staging/<random>`` and ``uploads/<id>``.
 
 The operating system is used directly here. obstore's local store follows symbolic links, writes its partial files
 beside the blobs and never calls fsync, so a blob could be there after a crash and be empty.
@@ -17,10 +17,11 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 from registry.errors import NotFoundError
-from registry.hashing import file_blocks
+from registry.hashing import file_blocks, stream_blocks
 from registry.storage.failures import folder_failures, missing
+from registry.storage.partial import Partials
 from registry.storage.staging import Staged, Staging
-from registry.storage.store import BlobEntry, BlobStore, address
+from registry.storage.store import STREAMED_BYTES, BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest
 from schemas.names import is_whole_digest
 
@@ -36,14 +37,14 @@ class FolderStore(BlobStore):
         """
         self.root = root.absolute()
         self._blobs = self.root / "blobs"
-        staging = self.root / "staging"
+        staging, partials = self.root / "staging", self.root / "uploads"
         with folder_failures(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            for folder, mode in ((self._blobs, 0o755), (staging, 0o700)):
+            for folder, mode in ((self._blobs, 0o755), (staging, 0o700), (partials, 0o700)):
                 folder.mkdir(mode, exist_ok=True)
                 with _opened(folder):
                     pass
-        super().__init__(Staging(staging))
+        super().__init__(Staging(staging), Partials(partials))
 
     def has(self, digest: Digest) -> bool:
         """Whether the blob is there."""
@@ -119,6 +120,11 @@ class FolderStore(BlobStore):
     def _blocks(self, digest: Digest) -> Iterator[memoryview]:
         with self._file(digest) as file, folder_failures(self._blobs):
             yield from file_blocks(file)
+
+    def _stream(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:
+        with self._file(digest) as file, folder_failures(self._blobs):
+            file.seek(start)
+            yield from stream_blocks(file, end - start, STREAMED_BYTES)
 
     def _range(self, digest: Digest, start: int, end: int) -> bytes:
         with self._file(digest) as file, folder_failures(self._blobs), BufferedReader(file) as reader:

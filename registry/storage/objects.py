@@ -18,10 +18,11 @@ from obstore.store import ObjectStore as Remote
 
 from registry.errors import NotFoundError
 from registry.hashing import BLOCK_BYTES, chunk_blocks
+from registry.storage.cache import LIMIT, Copies
 from registry.storage.failures import missing, object_failures, store_away
 from registry.storage.folder import FolderStore
 from registry.storage.staging import Staged
-from registry.storage.store import BlobEntry, BlobStore, address
+from registry.storage.store import STREAMED_BYTES, BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest
 from schemas.names import is_whole_digest
 
@@ -38,11 +39,12 @@ class ObjectStore(BlobStore):
     The cache may be emptied at any time; a copy counts only while the object store still holds the blob.
     """
 
-    def __init__(self, remote: Remote, url: str, cache: Path) -> None:
+    def __init__(self, remote: Remote, url: str, cache: Path, cache_limit: int = LIMIT) -> None:
         self._remote = remote
         self._url = url
         self._cache = FolderStore(cache)
-        super().__init__(self._cache.staging)
+        self._copies = Copies(self._cache, cache_limit)
+        super().__init__(self._cache.staging, self._cache.partials)
 
     def has(self, digest: Digest) -> bool:
         """Whether the blob is there."""
@@ -70,10 +72,7 @@ class ObjectStore(BlobStore):
         Raises:
             DigestMismatchError: `BLOB_DIGEST_MISMATCH`, the object's bytes are not those of `digest`.
         """
-        size = self.size(digest)
-        if not self._cache.has(digest) or self._cache.size(digest) != size:
-            self._cache.put_stream(self._chunks(digest), expect=digest)
-        return self._cache.local_path(digest)
+        return self._copies.path(digest, self.size(digest), lambda: self._chunks(digest))
 
     def delete(self, digest: Digest) -> None:
         """Remove the blob and the copy in this cache; one that is not there is removed already."""
@@ -102,6 +101,12 @@ class ObjectStore(BlobStore):
 
     def _blocks(self, digest: Digest) -> Iterator[memoryview]:
         return chunk_blocks(self._chunks(digest))
+
+    def _stream(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:
+        with self._reading(digest):
+            found = obstore.get(self._remote, _key(digest), options={"range": (start, end)})
+            for chunk in found.stream(min_chunk_size=STREAMED_BYTES):
+                yield bytes(chunk)
 
     def _range(self, digest: Digest, start: int, end: int) -> bytes:
         with self._reading(digest):

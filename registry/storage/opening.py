@@ -12,6 +12,7 @@ from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, from_url
 
 from registry.errors import Problem, UsageProblemError
+from registry.storage.cache import LIMIT
 from registry.storage.folder import FolderStore
 from registry.storage.objects import ObjectStore
 from registry.storage.store import BlobStore
@@ -21,11 +22,12 @@ _RETRIES: Final = 4
 _PATIENCE: Final = timedelta(seconds=30)
 
 
-def open_store(url: str, *, cache: Path | None = None) -> BlobStore:
+def open_store(url: str, *, cache: Path | None = None, cache_limit: int = LIMIT) -> BlobStore:
     """The store at a path, ``file:///path``, ``s3://bucket/prefix`` (also gs, az) or ``memory://``.
 
     Credentials and endpoints of object stores come from their own environment (``AWS_*`` and so on); `cache` is the
-    folder for their staging and verified copies, by default ``$XDG_CACHE_HOME/adapter-registry/blobs``.
+    folder for their staging and verified copies, by default ``$XDG_CACHE_HOME/adapter-registry/blobs``, and
+    `cache_limit` the bytes of copies that are kept.
 
     Raises:
         UsageProblemError: `STORE_URL_INVALID`.
@@ -47,7 +49,7 @@ def open_store(url: str, *, cache: Path | None = None) -> BlobStore:
         remote = from_url(url, retry_config={"max_retries": _RETRIES, "retry_timeout": _PATIENCE})
     except (BaseError, ValueError) as error:
         raise UsageProblemError(_problem(f"{url}: {error}")) from error
-    return ObjectStore(remote, url, cache)
+    return ObjectStore(remote, url, cache, cache_limit)
 
 
 def _default_cache() -> Path:

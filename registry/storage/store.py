@@ -17,12 +17,16 @@ from registry.errors import Problem, RefusedError, UsageProblemError
 from registry.hashing import bytes_blocks, chunk_blocks, hash_blocks
 from registry.storage.failures import mismatch
 from registry.storage.hashing import Progress, read_blocks, reports
+from registry.storage.partial import PartialFile, Partials
 from registry.storage.staging import Staged, Staging
 from schemas.digests import PREFIX, BlobDigests, Digest
 from schemas.names import is_whole_digest
 
 FILES_AT_ONCE: Final = 16
 """Threads that mostly wait for a disk or a network: a journal syncs what many ask for at the price of one."""
+
+STREAMED_BYTES: Final = 2**20
+"""A block of a blob that is handed on as it is read."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class BlobStore(ABC):
     `NotFoundError` (`BLOB_MISSING`).
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, partials: Partials) -> None:
         self.staging = staging
+        self.partials = partials
 
     def put_file(self, path: Path, *, expect: Digest | None = None, progress: Progress | None = None) -> BlobDigests:
         """Store a file, read once.
@@ -92,6 +97,17 @@ class BlobStore(ABC):
     def put_bytes(self, data: bytes) -> BlobDigests:
         """Store bytes that are in memory."""
         return self._put(bytes_blocks(data))
+
+    def adopt(self, file: PartialFile, digests: BlobDigests) -> None:
+        """Store a file that arrived whole and has these digests, by moving it where that is possible."""
+        file.complete()
+        self._keep(Staged(file.path, digests))
+        file.remove()
+
+    def stream(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:
+        """The bytes ``[start, end)`` of a blob that has them, in blocks; not verified. Nothing is read before the first
+        is asked for."""
+        return self._stream(digest, start, end) if end > start else iter(())
 
     def stream_verified(self, digest: Digest) -> Iterator[bytes]:
         """The blob in blocks; the last step raises when the bytes were not those of `digest`.
@@ -167,6 +183,10 @@ class BlobStore(ABC):
     @abstractmethod
     def _blocks(self, digest: Digest) -> Iterator[memoryview]:
         """The blob in blocks, each valid until the one after the next is asked for."""
+
+    @abstractmethod
+    def _stream(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:
+        """The bytes ``[start, end)`` of a blob that has them, in blocks."""
 
     @abstractmethod
     def _range(self, digest: Digest, start: int, end: int) -> bytes:

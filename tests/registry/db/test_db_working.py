@@ -130,28 +130,42 @@ def test_old_idempotency_keys_are_swept(database_url: str) -> None:
         assert database.change("sweep", ME, lambda change: idempotency.sweep(change, limit)) == 1
 
 
-def test_an_upload_advances_only_from_where_it_stands(database_url: str) -> None:
+def test_an_upload_advances_until_it_expires_or_is_removed(database_url: str) -> None:
     clock = Clock()
     with Database(database_url, clock=clock) as database:
         until = stamp(NOON + timedelta(seconds=30))
         row = database.change("begin", ME, lambda c: uploads.create(c, expected=digest("f"), size=10, expires=until))
-        moves = [
-            database.change(
-                "go", ME, partial(uploads.advance, upload_id=row.id, start=start, offset=offset, expires=until)
-            )
-            for start, offset in ((0, 4), (0, 4), (4, 10))
-        ]
-        assert moves == [True, False, True]
+        assert database.change("go", ME, lambda c: uploads.advance(c, row.id, 4, until))
         with database.reading() as reader:
-            assert uploads.get(reader, row.id).offset == 10
-            assert [item.id for item in uploads.running(reader)] == [row.id]
-            assert uploads.expired(reader) == ()
+            assert uploads.get(reader, row.id).offset == 4
+            again = uploads.begun(reader, ME, digest("f"), 10)
+            assert again is not None
+            assert again.id == row.id
+            assert uploads.begun(reader, "another", digest("f"), 10) is None
+            assert uploads.begun(reader, ME, digest("f"), 11) is None
+            assert uploads.expired(reader, 10) == ()
         clock.forward(30)
         with database.reading() as reader:
-            assert [item.id for item in uploads.expired(reader)] == [row.id]
+            assert [item.id for item in uploads.expired(reader, 10)] == [row.id]
+            assert uploads.begun(reader, ME, digest("f"), 10) is None
         database.change("end", ME, lambda c: uploads.remove(c, row.id))
+        assert not database.change("go", ME, lambda c: uploads.advance(c, row.id, 8, until))
         with database.reading() as reader, pytest.raises(NotFoundError):
             uploads.get(reader, row.id)
+
+
+def test_a_blob_is_claimed_by_whoever_brings_it_and_until_the_claim_expires(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        until = stamp(NOON + timedelta(seconds=30))
+        wanted = [digest("f"), digest("g"), digest("h")]
+        database.change("begin", ME, lambda c: uploads.create(c, expected=digest("f"), size=10, expires=until))
+        row = database.change("begin", ME, lambda c: uploads.create(c, expected=None, size=None, expires=until))
+        assert database.change("gc", ME, lambda c: uploads.claimed(c, wanted)) == {digest("f")}
+        assert database.change("claim", ME, lambda c: uploads.claim(c, row.id, digest("g"), 7, until))
+        assert database.change("gc", ME, lambda c: uploads.claimed(c, wanted)) == {digest("f"), digest("g")}
+        clock.forward(30)
+        assert database.change("gc", ME, lambda c: uploads.claimed(c, wanted)) == set()
 
 
 def test_a_lease_is_held_until_it_is_released(database_url: str) -> None:

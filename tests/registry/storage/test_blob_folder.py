@@ -112,7 +112,7 @@ def test_a_symbolic_link_in_place_of_a_folder_is_refused(store: FolderStore, roo
     assert list((root / "staging").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["blobs", "staging"])
+@pytest.mark.parametrize("name", ["blobs", "staging", "uploads"])
 def test_a_store_whose_folders_are_links_does_not_open(root: Path, tmp_path: Path, name: str) -> None:
     root.mkdir(parents=True)
     (root / name).symlink_to(tmp_path)
