@@ -19,9 +19,9 @@ OPEN: Final = ("queued", "running")
 
 def insert(change: Change, kind: str, key: str, request: JsonObject) -> tuple[JobRow, bool]:
     """Queue a job, or return the one of the same key that is queued, running or done (then False)."""
-    live = change.one(select(JobRow).where(JobRow.live_key == key))
-    if live is not None:
-        return live, False
+    known = live(change, key)
+    if known is not None:
+        return known, False
     row = JobRow(
         id=secrets.token_hex(16),
         kind=kind,
@@ -35,6 +35,11 @@ def insert(change: Change, kind: str, key: str, request: JsonObject) -> tuple[Jo
     )
     change.insert(row)
     return row, True
+
+
+def live(reader: Reader, key: str) -> JobRow | None:
+    """The job of a key that is queued, running or done."""
+    return reader.one(select(JobRow).where(JobRow.live_key == key))
 
 
 def get(reader: Reader, job_id: str) -> JobRow:

@@ -187,16 +187,16 @@ def _submit(context: Context, kind: Kind, request: JsonObject) -> Job:
     """One live job a question; an export whose files were collected meanwhile is made anew."""
     key = f"{kind} {blob_digest(canonical_bytes(request))}"
 
-    def work(change: Change) -> JobRow:
+    def work(change: Change) -> Job:
         row, _ = jobs.insert(change, kind, key, request)
-        return row
+        return job_of(row)
 
-    row = context.database.change("job.submit", context.principal, work)
-    if kind == "export" and row.result is not None and not _held(context, row.result):
-        old = row.id
+    with context.database.reading() as reader:
+        known = jobs.live(reader, key)
+    if known is not None and kind == "export" and known.result is not None and not _held(context, known.result):
+        old = known.id
         context.database.change("job.forget", context.principal, lambda change: jobs.forget(change, old))
-        row = context.database.change("job.submit", context.principal, work)
-    return job_of(row)
+    return context.conclude("job.submit", work)
 
 
 def _held(context: Context, result: JsonObject) -> bool:

@@ -22,6 +22,7 @@ from registry.errors import CancelledError, InternalError, Problem, ProblemError
 from registry.service import admit, convert, export
 from registry.service.context import Context
 from registry.service.export import CARD, Form
+from registry.service.problem_types import type_of
 from registry.service.results import FileEntry
 from registry.service.task import Task
 from registry.service.wishes import Wish
@@ -142,7 +143,7 @@ def perform(context: Context, job_id: str, worker: Worker) -> None:
             context.database.change("job.hand_back", worker.name, freed)
         raise
     except ProblemError as error:
-        document = error_document(error)
+        document = told(error)
         task.change("job.fail", lambda change: jobs.fail(change, job_id, document))
     else:
         # most use cases have ended the job with what they stored; those that stored nothing end it here
@@ -201,6 +202,11 @@ _WORK: Final[dict[str, Callable[[Context, JsonObject], Record]]] = {
     "conversion": _convert,
     "export": _export,
 }
+
+
+def told(error: ProblemError) -> JsonObject:
+    """An error as a job keeps it: with its class, so that whoever waits can raise the same one."""
+    return {"type": type_of(error), **error_document(error)}
 
 
 def _called_off(row: JobRow) -> CancelledError:

@@ -22,10 +22,10 @@ from registry.db import jobs
 from registry.db.engine import sqlite_path
 from registry.db.executors import executors
 from registry.db.rows import JobRow
-from registry.errors import InternalError, Problem, UnavailableError, error_document
+from registry.errors import InternalError, Problem, UnavailableError
 from registry.service.context import Context
 from registry.service.jobs import KINDS
-from registry.service.work import Worker, perform
+from registry.service.work import Worker, perform, told
 from schemas.canonical import JsonObject
 
 log = logging.getLogger("registry.jobs")
@@ -141,7 +141,7 @@ class JobQueue:
     def _settle(self, row: JobRow) -> None:
         """A workflow that ended and left its row open has met a fault of the program."""
         status = DBOS.get_workflow_status(row.id)
-        document = error_document(_crashed(row.id, "" if status is None else repr(status.error)))
+        document = told(_crashed(row.id, "" if status is None else repr(status.error)))
         self._context.database.change("job.fail", self.name, lambda change: jobs.fail(change, row.id, document))
 
 
