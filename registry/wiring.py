@@ -28,7 +28,7 @@ from registry.service.context import Context
 from registry.service.jobs import Runner
 from registry.service.sender import Sender
 from registry.settings import Settings
-from registry.storage import open_store
+from registry.storage import BlobStore, open_store
 from schemas.canonical import JsonObject
 
 
@@ -82,7 +82,7 @@ def initialise(settings: Settings) -> None:
             )
         ) from error
     migrate.upgrade(settings.database)
-    open_store(settings.store)
+    _store(settings)
 
 
 @contextmanager
@@ -96,10 +96,14 @@ def opened(settings: Settings, principal: str | None = None) -> Iterator[Context
     with Database(settings.database) as database:
         yield Context(
             database=database,
-            store=open_store(settings.store),
+            store=_store(settings),
             composer=LazyComposer(settings.workers, settings.memory_limit),
             principal=principal or settings.principal,
         )
+
+
+def _store(settings: Settings) -> BlobStore:
+    return open_store(settings.store, cache=settings.cache, cache_limit=settings.cache_limit)
 
 
 def job_queue(context: Context) -> Runner:

@@ -15,7 +15,7 @@ from registry.storage import open_store
 from registry.wiring import LazyComposer
 from tests.support import tiny
 
-pytest_plugins = ["tests.support.databases"]
+pytest_plugins = ["tests.support.databases", "tests.support.objects"]
 
 # Time is measured in benchmarks: a busy machine is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,10 +40,11 @@ def adapters() -> Path:
 
 
 @pytest.fixture
-def context(database_url: str, tmp_path: Path) -> Iterator[Context]:
-    """A registry on a fresh database (once on SQLite, once on PostgreSQL) and a fresh folder store."""
+def context(database_url: str, store_url: str, tmp_path: Path) -> Iterator[Context]:
+    """A fresh registry, once on SQLite and a folder, once on PostgreSQL and S3."""
     with Database(database_url) as database:
-        yield Context(database, open_store(str(tmp_path / "store")), LazyComposer(1, 2**30), "tester")
+        store = open_store(store_url, cache=tmp_path / "cache")
+        yield Context(database, store, LazyComposer(1, 2**30), "tester")
 
 
 @pytest.fixture(scope="session")

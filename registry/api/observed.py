@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -79,6 +80,7 @@ def _tell(scope: Scope, seen: _Seen) -> None:
     state: dict[str, Any] = scope.get("state", {})
     log.info(
         "request",
+        process=os.getpid(),
         request_id=state.get("request_id"),
         principal=state.get("principal"),
         method=method,

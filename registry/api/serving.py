@@ -166,7 +166,7 @@ def _listening(serving: Serving) -> Iterator[socket.socket]:
         made.listen(BACKLOG)
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
-        log.info("listening", url=url, processes=serving.processes, pid=os.getpid())
+        log.info("listening", url=url, processes=serving.processes, process=os.getpid())
         yield made
 
 

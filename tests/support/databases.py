@@ -84,7 +84,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_stop_with_parent,
+                preexec_fn=stop_with_parent,
             )
 
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
@@ -164,5 +164,6 @@ def _programs(home: Path) -> Path:
     return Path(copied) / "bin"
 
 
-def _stop_with_parent() -> None:
+def stop_with_parent() -> None:
+    """Before a program starts: the kernel ends it with the process that started it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
