@@ -10,7 +10,7 @@ from registry.service.context import Context
 from registry.service.export import Form
 from registry.service.handed import Conversion, Synced
 from registry.service.results import Exported
-from registry.service.sync import Watcher
+from registry.service.sync import Stored, Watcher
 from registry.service.wishes import Wish
 
 
@@ -33,10 +33,10 @@ class Handing:
 
     def sync(self, channel: str, folder: Path, form: Form) -> Synced:
         """Make `folder/live` the live generation of a channel."""
-        return sync.sync(self.context, channel, folder, form)
+        return sync.sync(Stored(self.context), channel, folder, form)
 
     def watch(
         self, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float = 2.0
     ) -> None:
         """Sync again and again until `stop` is set."""
-        sync.watch(self.context, channel, folder, form, watcher, stop, interval_s)
+        sync.watch(Stored(self.context), channel, folder, form, watcher, stop, interval_s)

@@ -13,6 +13,12 @@ from typing import Final
 from registry.errors import Problem, UnavailableError
 
 PARTIAL: Final = ".partial"
+ARRIVING: Final = ".arriving"
+
+
+def arriving(folder: Path, name: str) -> Path:
+    """Where bytes of a directory `name` are kept until all of them are there, so that they need not come twice."""
+    return folder / f".{name}{ARRIVING}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from registry.db import Reader, channels, manifests
 from registry.errors import ConflictError, Problem, UnavailableError
@@ -89,6 +89,53 @@ class Handout:
         return f"{self.label}-{short(self.adapter.digest)}"
 
 
+class Packet(Protocol):
+    """An artifact on its way into a directory, wherever its bytes come from."""
+
+    @property
+    def name(self) -> str:
+        """`NAME@gN-digest8`: one name for each generation and content, since servers cache by name."""
+        ...
+
+    @property
+    def card(self) -> Mapping[str, object]:
+        """What `registry.json` will say, but for the files."""
+        ...
+
+    def write(self, folder: Path, beside: Path) -> None:
+        """Write config, weights and card into a folder that is empty or not there yet.
+
+        `beside` is a folder on the same disk that stays when this is cut off.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packet whose bytes are at hand."""
+
+    handout: Handout
+    form: Form
+
+    @property
+    def name(self) -> str:
+        """See `Packet`."""
+        return self.handout.name
+
+    @property
+    def card(self) -> dict[str, object]:
+        """See `Packet`."""
+        return card_of(self.handout, self.form)
+
+    def write(self, folder: Path, beside: Path) -> None:
+        """See `Packet`; a dense release is recorded once its weights were written."""
+        del beside
+        handed = self.handout.fill(folder)
+        written = replace(self.handout, conversion=handed.conversion)
+        entries = [entry(folder, path).document() for path in handed.files]
+        write_card(folder, card_of(written, self.form) | {"files": entries})
+
+
 def export(context: Context, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
     """Write the adapter a reference means, with `registry.json` beside the weights.
 
@@ -99,17 +146,7 @@ def export(context: Context, ref: str, directory: Path, form: Form, *, named: bo
         ConflictError: `TARGET_EXISTS`; a directory is never written over, since a server may hold it open.
         UnavailableError: `TARGET_UNWRITABLE`.
     """
-    if not named:
-        refuse_existing(directory)
-    with context.database.reading() as reader:
-        artifact = resolve.digest_of(reader, ref)
-        generation = _generation(reader, ref)
-    handout = prepare(context, artifact, form, generation)
-    target = directory / handout.name if named else directory
-    refuse_existing(target)
-    with written_beside(target) as partial:
-        written, entries = write(handout, form, partial)
-    return exported(written, form, target, entries)
+    return handed_out(lambda: _packed(context, ref, form), directory, named=named)
 
 
 def ensure(context: Context, ref: str, folder: Path, form: Form) -> Exported:
@@ -118,29 +155,62 @@ def ensure(context: Context, ref: str, folder: Path, form: Form) -> Exported:
     Raises:
         ConflictError: `TARGET_EXISTS` when something else has that name; and the errors of `export`.
     """
-    with context.database.reading() as reader:
-        artifact = resolve.digest_of(reader, ref)
-        generation = _generation(reader, ref)
-    handout = prepare(context, artifact, form, generation)
-    target = folder / handout.name
-    if not _is_there(target, handout, form):
+    return ensured(_packed(context, ref, form), folder)
+
+
+def handed_out(pack: Callable[[], Packet], directory: Path, *, named: bool) -> Exported:
+    """Write a packet as a directory that is not there yet; an occupied place is refused before it is packed."""
+    if not named:
+        refuse_existing(directory)
+    packet = pack()
+    target = directory / packet.name if named else directory
+    refuse_existing(target)
+    with written_beside(target) as partial:
+        packet.write(partial, target.parent)
+    return _written(target)
+
+
+def ensured(packet: Packet, folder: Path) -> Exported:
+    """The directory of a packet inside `folder`, under its name, written unless it is there."""
+    target = folder / packet.name
+    if not _is_there(target, packet):
         try:
             refuse_existing(target)
             with written_beside(target) as partial:
-                write(handout, form, partial)
+                packet.write(partial, folder)
         except (ConflictError, UnavailableError):
             # Another process may have written the same generation meanwhile.
-            if not _is_there(target, handout, form):
+            if not _is_there(target, packet):
                 raise
-    card = read_card(target) or {}
-    files = tuple(FileEntry.model_validate(entry) for entry in card["files"])
-    return exported(handout, form, target, files)
+    return _written(target)
 
 
-def _is_there(target: Path, handout: Handout, form: Form) -> bool:
-    """Whether a directory is this very handout."""
+def _packed(context: Context, ref: str, form: Form) -> Packed:
+    with context.database.reading() as reader:
+        artifact = resolve.digest_of(reader, ref)
+        generation = _generation(reader, ref)
+    return Packed(prepare(context, artifact, form, generation), form)
+
+
+def _is_there(target: Path, packet: Packet) -> bool:
+    """Whether a directory is this very packet."""
     card = read_card(target)
-    return card is not None and {**card, "files": None} == {**card_of(handout, form), "files": None}
+    return card is not None and {**card, "files": None} == {**packet.card, "files": None}
+
+
+def _written(target: Path) -> Exported:
+    """What a directory of ours is, by its own card."""
+    card = read_card(target) or {}
+    generation = card["generation"] or {}
+    return Exported(
+        directory=str(target),
+        artifact=card["artifact"],
+        adapter=card["adapter"],
+        profile=card["profile"],
+        conversion=card["conversion"],
+        kv_identity=generation.get("kv_identity"),
+        files=tuple(FileEntry.model_validate(item) for item in card["files"]),
+    )
 
 
 def read_card(directory: Path) -> dict[str, Any] | None:
@@ -198,28 +268,6 @@ def _filler(
         return Handed(writer(folder, adapter, base, read_tensor, base_name=form.base_name), conversion)
 
     return fill
-
-
-def write(handout: Handout, form: Form, folder: Path) -> tuple[Handout, tuple[FileEntry, ...]]:
-    """Write config, weights and card into an empty folder; the handout with its record, and the files."""
-    handed = handout.fill(folder)
-    written = replace(handout, conversion=handed.conversion)
-    entries = tuple(entry(folder, path) for path in handed.files)
-    write_card(folder, card_of(written, form) | {"files": [entry.document() for entry in entries]})
-    return written, entries
-
-
-def exported(handout: Handout, form: Form, target: Path, entries: tuple[FileEntry, ...]) -> Exported:
-    """What was written."""
-    return Exported(
-        directory=str(target),
-        artifact=handout.artifact,
-        adapter=handout.adapter.digest,
-        profile=form.profile,
-        conversion=handout.conversion,
-        kv_identity=None if handout.generation is None else handout.generation.kv_identity,
-        files=entries,
-    )
 
 
 def generation_of(reader: Reader, channel: str, number: int | None = None) -> Generation:

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, Protocol
 
-from registry.db import Reader, channels
+from registry.db import channels
 from registry.errors import ConflictError, Problem, ProblemError, UnavailableError
 from registry.service import export
-from registry.service.beside import PARTIAL, point, unwritable, written_beside
+from registry.service.beside import ARRIVING, PARTIAL, arriving, point, unwritable, written_beside
 from registry.service.context import Context
-from registry.service.export import Form, Generation, Handout
+from registry.service.export import Form, Generation, Packed, Packet
 from registry.service.handed import Synced
 from schemas.digests import Digest
 from schemas.names import check_name
@@ -39,7 +39,36 @@ class Watcher:
     failed: Callable[[ProblemError], None]
 
 
-def sync(context: Context, channel: str, folder: Path, form: Form) -> Synced:
+class Source(Protocol):
+    """Where generations come from."""
+
+    def head(self, channel: str) -> tuple[Generation, tuple[Digest, ...]]:
+        """The live generation and its artifacts. Raises NotFoundError `CHANNEL_UNKNOWN`."""
+        ...
+
+    def pack(self, artifact: Digest, form: Form, generation: Generation) -> Packet:
+        """One of its artifacts, checked and ready to be written."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Generations of a registry in this process."""
+
+    context: Context
+
+    def head(self, channel: str) -> tuple[Generation, tuple[Digest, ...]]:
+        """See `Source`."""
+        with self.context.database.reading() as reader:
+            row = channels.at_head(reader, channel)
+            return export.generation_of(reader, channel, row.number), row.artifacts
+
+    def pack(self, artifact: Digest, form: Form, generation: Generation) -> Packet:
+        """See `Source`."""
+        return Packed(export.prepare(self.context, artifact, form, generation), form)
+
+
+def sync(source: Source, channel: str, folder: Path, form: Form) -> Synced:
     """Make `folder/live` the live generation of a channel; nothing is written when it is that already.
 
     A reader of `live` sees the old directory or the new one, whenever this is cut off; what was cut off is removed when
@@ -51,24 +80,22 @@ def sync(context: Context, channel: str, folder: Path, form: Form) -> Synced:
         ConflictError: `TARGET_EXISTS` when `live` or the generation's directory is something else.
     """
     check_name(channel)
-    with context.database.reading() as reader:
-        generation, artifacts = _live(reader, channel)
+    generation, artifacts = source.head(channel)
     with _locked(folder):
         current = _current(folder)
         if current is not None and _card(folder / current) == _expected(generation, form):
             return _told(folder, generation, current, changed=False)
-        for stray in folder.glob(f".*{PARTIAL}"):
-            _remove(stray)
-        handouts = [export.prepare(context, artifact, form, generation) for artifact in artifacts]
-        name = handouts[0].name if len(handouts) == 1 else f"{generation.label}-{export.short(generation.publication)}"
-        _place(folder / name, handouts, generation, form)
+        packets = [source.pack(artifact, form, generation) for artifact in artifacts]
+        name = packets[0].name if len(packets) == 1 else f"{generation.label}-{export.short(generation.publication)}"
+        _sweep(folder, {packet.name for packet in packets})
+        _place(folder / name, packets, generation, form)
         point(folder / LIVE, name)
         _keep(folder, channel, {name, current})
         return _told(folder, generation, name, changed=True)
 
 
 def watch(
-    context: Context, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float
+    source: Source, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float
 ) -> None:
     """Sync again and again until `stop` is set; after a failure the waits grow up to a minute.
 
@@ -77,7 +104,7 @@ def watch(
     wait, failure = interval_s, ""
     while not stop.is_set():
         try:
-            synced = sync(context, channel, folder, form)
+            synced = sync(source, channel, folder, form)
         except ProblemError as error:
             if str(error) != failure:
                 watcher.failed(error)
@@ -89,22 +116,25 @@ def watch(
         stop.wait(wait)
 
 
-def _live(reader: Reader, channel: str) -> tuple[Generation, tuple[Digest, ...]]:
-    row = channels.at_head(reader, channel)
-    return export.generation_of(reader, channel, row.number), row.artifacts
+def _sweep(folder: Path, wanted: set[str]) -> None:
+    """Remove what runs that were cut off left behind, but for the bytes of what is wanted now."""
+    kept = {arriving(folder, name) for name in wanted}
+    for stray in (*folder.glob(f".*{PARTIAL}"), *folder.glob(f".*{ARRIVING}")):
+        if stray not in kept:
+            _remove(stray)
 
 
-def _place(target: Path, handouts: list[Handout], generation: Generation, form: Form) -> None:
+def _place(target: Path, packets: list[Packet], generation: Generation, form: Form) -> None:
     """The directory of a generation, unless it is there already in this form."""
     if target.is_dir() and not target.is_symlink() and _card(target) == _expected(generation, form):
         return
     export.refuse_existing(target)
     with written_beside(target) as partial:
-        if len(handouts) == 1:
-            export.write(handouts[0], form, partial)
+        if len(packets) == 1:
+            packets[0].write(partial, target.parent)
             return
-        for position, handout in enumerate(handouts):
-            export.write(handout, form, partial / str(position))
+        for position, packet in enumerate(packets):
+            packet.write(partial / str(position), target.parent)
         export.write_card(partial, _expected(generation, form))
 
 

@@ -18,6 +18,7 @@ from registry.service.composer import Composer, ReleasedWeight, ReleaseOrder
 from registry.service.context import Context
 from registry.service.convert import convert
 from registry.service.export import Form
+from registry.service.sync import Stored
 from registry.service.wishes import Wish
 from tests.support import stored, tiny
 from tests.support.stored import Factor, random_factor
@@ -69,8 +70,8 @@ def test_the_same_release_is_recorded_once(registry: Context, tmp_path: Path) ->
 
 def test_a_synced_channel_names_the_record_and_is_not_written_again(registry: Context, tmp_path: Path) -> None:
     publish.publish(registry, "bot", ["one"])
-    assert sync.sync(registry, "bot", tmp_path / "served", DENSE).changed
-    assert not sync.sync(registry, "bot", tmp_path / "served", DENSE).changed
+    assert sync.sync(Stored(registry), "bot", tmp_path / "served", DENSE).changed
+    assert not sync.sync(Stored(registry), "bot", tmp_path / "served", DENSE).changed
     card = read(tmp_path / "served" / "live", "registry.json")
     assert look.show(registry, card["conversion"]).manifest["rule"] == "dense"
     again = export.ensure(registry, "channel:bot", tmp_path / "served", DENSE)

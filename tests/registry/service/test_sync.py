@@ -18,7 +18,7 @@ from registry.service import add, publish, say
 from registry.service.context import Context
 from registry.service.export import Form
 from registry.service.handed import Synced
-from registry.service.sync import Watcher, sync, watch
+from registry.service.sync import Stored, Watcher, sync, watch
 from tests.support import stored, tiny
 from tests.support.stored import Factor, random_factor
 
@@ -47,7 +47,7 @@ def generations(folder: Path) -> list[str]:
 
 def test_the_live_generation_is_a_directory_under_one_link(registry: Context, tmp_path: Path) -> None:
     folder = tmp_path / "served"
-    synced = sync(registry, "bot", folder, FORM)
+    synced = sync(Stored(registry), "bot", folder, FORM)
     assert (synced.generation, synced.changed, synced.live) == (1, True, str(folder / "live"))
     (name,) = generations(folder)
     assert (folder / "live").readlink() == Path(name)
@@ -57,9 +57,9 @@ def test_the_live_generation_is_a_directory_under_one_link(registry: Context, tm
 
 
 def test_what_is_live_already_is_not_written_again(registry: Context, tmp_path: Path) -> None:
-    first = sync(registry, "bot", tmp_path / "served", FORM)
+    first = sync(Stored(registry), "bot", tmp_path / "served", FORM)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "served").rglob("*")}
-    again = sync(registry, "bot", tmp_path / "served", FORM)
+    again = sync(Stored(registry), "bot", tmp_path / "served", FORM)
     assert again == first.model_copy(update={"changed": False})
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "served").rglob("*") if path.name != ".lock"} == {
         path: time for path, time in before.items() if path.name != ".lock"
@@ -68,13 +68,13 @@ def test_what_is_live_already_is_not_written_again(registry: Context, tmp_path: 
 
 def test_a_rollback_switches_back_to_the_old_bytes_under_a_new_name(registry: Context, tmp_path: Path) -> None:
     folder = tmp_path / "served"
-    sync(registry, "bot", folder, FORM)
+    sync(Stored(registry), "bot", folder, FORM)
     old = weights(folder)
     publish.publish(registry, "bot", ["two"])
-    sync(registry, "bot", folder, FORM)
+    sync(Stored(registry), "bot", folder, FORM)
     assert weights(folder) != old
     publish.rollback(registry, "bot")
-    synced = sync(registry, "bot", folder, FORM)
+    synced = sync(Stored(registry), "bot", folder, FORM)
     assert (synced.generation, weights(folder)) == (3, old)
     # One name for each generation, though the bytes are those of the first: a server never reuses its cache.
     names = generations(folder)
@@ -85,30 +85,30 @@ def test_the_generation_before_is_kept_for_servers_that_still_read_it(registry: 
     folder = tmp_path / "served"
     for name in ("one", "two", "three"):
         publish.publish(registry, "bot", [name])
-        sync(registry, "bot", folder, FORM)
+        sync(Stored(registry), "bot", folder, FORM)
     assert [name.partition("-")[0] for name in generations(folder)] == ["bot@g3", "bot@g4"]
 
 
 def test_a_generation_of_several_holds_them_in_order(registry: Context, tmp_path: Path) -> None:
     published = publish.publish(registry, "bot", ["two", "one"])
     folder = tmp_path / "served"
-    synced = sync(registry, "bot", folder, FORM)
+    synced = sync(Stored(registry), "bot", folder, FORM)
     assert Path(synced.directory).name == f"bot@g2-{published.publication.removeprefix('blake3:')[:8]}"
     cards = [json.loads((folder / "live" / str(i) / "registry.json").read_text(encoding="utf-8")) for i in (0, 1)]
     assert [card["artifact"] for card in cards] == list(published.artifacts)
-    assert not sync(registry, "bot", folder, FORM).changed
+    assert not sync(Stored(registry), "bot", folder, FORM).changed
 
 
 def test_another_form_in_the_same_folder_is_refused(registry: Context, tmp_path: Path) -> None:
-    sync(registry, "bot", tmp_path / "served", FORM)
+    sync(Stored(registry), "bot", tmp_path / "served", FORM)
     with pytest.raises(ConflictError, match="TARGET_EXISTS"):
-        sync(registry, "bot", tmp_path / "served", Form("another-base", "plain-lora"))
+        sync(Stored(registry), "bot", tmp_path / "served", Form("another-base", "plain-lora"))
 
 
 def test_a_folder_where_live_is_something_else_is_refused(registry: Context, tmp_path: Path) -> None:
     (tmp_path / "served" / "live").mkdir(parents=True)
     with pytest.raises(ConflictError, match="TARGET_EXISTS"):
-        sync(registry, "bot", tmp_path / "served", FORM)
+        sync(Stored(registry), "bot", tmp_path / "served", FORM)
     assert generations(tmp_path / "served") == []
 
 
@@ -118,38 +118,38 @@ def test_two_at_once_do_not_meet(registry: Context, tmp_path: Path) -> None:
     with (folder / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(UnavailableError, match="SYNC_RUNNING"):
-            sync(registry, "bot", folder, FORM)
-    assert sync(registry, "bot", folder, FORM).changed
+            sync(Stored(registry), "bot", folder, FORM)
+    assert sync(Stored(registry), "bot", folder, FORM).changed
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(registry: Context, tmp_path: Path) -> None:
     folder = tmp_path / "served"
     (folder / ".bot@g1-00000000.abc.partial").mkdir(parents=True)
     (folder / ".live.abc.partial").symlink_to("nowhere")
-    sync(registry, "bot", folder, FORM)
+    sync(Stored(registry), "bot", folder, FORM)
     assert list(folder.glob(".*.partial")) == []
 
 
 def test_what_is_live_is_handed_out_although_it_was_yanked_since(registry: Context, tmp_path: Path) -> None:
     say.yank(registry, "one", "bad answers")
-    assert sync(registry, "bot", tmp_path / "served", FORM).changed
+    assert sync(Stored(registry), "bot", tmp_path / "served", FORM).changed
 
 
 def test_a_channel_nobody_published_to_is_not_found(registry: Context, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="CHANNEL_UNKNOWN"):
-        sync(registry, "other", tmp_path / "served", FORM)
+        sync(Stored(registry), "other", tmp_path / "served", FORM)
 
 
 def test_a_generation_that_cannot_be_handed_out_leaves_the_one_before(registry: Context, tmp_path: Path) -> None:
     folder = tmp_path / "served"
-    sync(registry, "bot", folder, FORM)
+    sync(Stored(registry), "bot", folder, FORM)
     before = weights(folder)
     factor = random_factor(9)
     dora = Factor(factor.a, factor.b, factor.scale, {"magnitude": np.ones(tiny.HIDDEN, np.float32)})
     stored.put(registry, "tiny", "dora", {QUERY: dora}, family="dora")
     publish.publish(registry, "bot", ["dora"])
     with pytest.raises(RefusedError, match="FACTORS_NOT_PLAIN"):
-        sync(registry, "bot", folder, FORM)
+        sync(Stored(registry), "bot", folder, FORM)
     assert weights(folder) == before
     assert list(folder.glob(".*.partial")) == []
 
@@ -162,7 +162,7 @@ class Follower:
         self.failed: list[ProblemError] = []
         self.stop = threading.Event()
         watcher = Watcher(self.switched.append, self.failed.append)
-        arguments = (context, channel, folder, FORM, watcher, self.stop, 0.02)
+        arguments = (Stored(context), channel, folder, FORM, watcher, self.stop, 0.02)
         self._thread = threading.Thread(target=watch, args=arguments)
 
     def __enter__(self) -> Follower:
