@@ -3,6 +3,7 @@
 from registry.client.connect import connect
 from registry.client.embedded import EmbeddedRegistry
 from registry.client.interface import Registry
+from registry.client.remote import RemoteRegistry
 from registry.db.manifests import ManifestFilter
 from registry.service import witness
 from registry.service.decide import require_proceeding
@@ -15,6 +16,7 @@ __all__ = [
     "Form",
     "ManifestFilter",
     "Registry",
+    "RemoteRegistry",
     "Watcher",
     "Wish",
     "connect",

@@ -7,11 +7,16 @@ from contextlib import contextmanager
 
 from registry.client.embedded import EmbeddedRegistry
 from registry.client.interface import Registry
+from registry.client.remote import RemoteRegistry
 from registry.settings import Settings
 
 
 @contextmanager
 def connect(settings: Settings) -> Iterator[Registry]:
-    """The registry that these settings point at."""
-    with EmbeddedRegistry.open(settings) as registry:
-        yield registry
+    """The registry that these settings point at: behind the server at `url`, or in this process without one."""
+    if settings.url:
+        with RemoteRegistry.open(settings) as remote:
+            yield remote
+    else:
+        with EmbeddedRegistry.open(settings) as embedded:
+            yield embedded

@@ -44,6 +44,11 @@ def inspect(context: Context, directory: Path, base_ref: str | None = None) -> I
     return _inspected(directory, base, weight_reader(context, base))
 
 
+def inspect_against(directory: Path, base: BaseManifest) -> Inspected:
+    """The same against a base that is known by its manifest alone: factors are not compared with its weights."""
+    return _inspected(directory, base, None)
+
+
 def _weights_in(directory: Path, reading: BaseReading) -> dict[str, WeightPlace]:
     """Where the weights of a base directory lie; those of a packed base are no numbers to compare with."""
     manifest = reading.manifest
