@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from registry.db.rows import EdgeRow
+from registry.db.prepared import Values
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedMember, ResolvedSpec
@@ -16,14 +16,14 @@ from schemas.publication import PublicationManifest
 from schemas.release import ResolvedRelease
 
 
-def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
+def edges_of(manifest: Manifest, digest: Digest) -> tuple[Values, ...]:
     """The edges of one manifest, whose digest this is.
 
     A composition or conversion names its output, yet the output comes from it, so that edge points from the output to
     it. A publication's previous generation is history, not ancestry.
     """
     if isinstance(manifest, AdapterManifest):
-        return (_edge(digest, manifest.base, "base"),)
+        return adapter_edges(digest, manifest.base)
     if isinstance(manifest, AdmissionManifest):
         return _admission(digest, manifest.spec)
     if isinstance(manifest, CompositionManifest):
@@ -44,7 +44,12 @@ def edges_of(manifest: Manifest, digest: Digest) -> tuple[EdgeRow, ...]:
     return ()
 
 
-def _admission(digest: Digest, spec: ResolvedSpec | ResolvedRelease) -> tuple[EdgeRow, ...]:
+def adapter_edges(digest: Digest, base: Digest) -> tuple[Values, ...]:
+    """The edges of an adapter on a base."""
+    return (_edge(digest, base, "base"),)
+
+
+def _admission(digest: Digest, spec: ResolvedSpec | ResolvedRelease) -> tuple[Values, ...]:
     base = _edge(digest, spec.base, "base")
     if isinstance(spec, ResolvedSpec):
         return (base, *_members(digest, spec.members))
@@ -52,12 +57,12 @@ def _admission(digest: Digest, spec: ResolvedSpec | ResolvedRelease) -> tuple[Ed
     return (base, *(_edge(digest, parent, role) for role, parent in named if parent != "none"))
 
 
-def _contracts(digest: Digest, base: BaseManifest) -> tuple[EdgeRow, ...]:
+def _contracts(digest: Digest, base: BaseManifest) -> tuple[Values, ...]:
     contracts = () if isinstance(base.compute_contracts, str) else base.compute_contracts
     return tuple(_edge(digest, contract.digest, "contract", i) for i, contract in enumerate(contracts))
 
 
-def _links(digest: Digest, manifest: LinkedManifest) -> tuple[EdgeRow, ...]:
+def _links(digest: Digest, manifest: LinkedManifest) -> tuple[Values, ...]:
     positions: Counter[str] = Counter()
     edges = []
     for role, parent in manifest.links():
@@ -66,7 +71,7 @@ def _links(digest: Digest, manifest: LinkedManifest) -> tuple[EdgeRow, ...]:
     return tuple(edges)
 
 
-def _conversion(digest: Digest, manifest: ConversionManifest) -> tuple[EdgeRow, ...]:
+def _conversion(digest: Digest, manifest: ConversionManifest) -> tuple[Values, ...]:
     initial = () if manifest.initial is None else (_edge(digest, manifest.initial, "initial"),)
     return (
         _edge(digest, manifest.parent, "parent"),
@@ -76,9 +81,9 @@ def _conversion(digest: Digest, manifest: ConversionManifest) -> tuple[EdgeRow, 
     )
 
 
-def _members(child: Digest, members: tuple[ResolvedMember, ...]) -> tuple[EdgeRow, ...]:
+def _members(child: Digest, members: tuple[ResolvedMember, ...]) -> tuple[Values, ...]:
     return tuple(_edge(child, member.adapter, "member", i) for i, member in enumerate(members))
 
 
-def _edge(child: Digest, parent: Digest, role: str, position: int = 0) -> EdgeRow:
-    return EdgeRow(child=child, parent=parent, role=role, position=position)
+def _edge(child: Digest, parent: Digest, role: str, position: int = 0) -> Values:
+    return {"child": child, "parent": parent, "role": role, "position": position}

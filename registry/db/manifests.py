@@ -11,11 +11,11 @@ from sqlalchemy import Select, bindparam, exists, select
 from sqlalchemy.orm import aliased
 
 from registry.db import paging
-from registry.db.edges import edges_of
+from registry.db.edges import adapter_edges, edges_of
 from registry.db.paging import Page
 from registry.db.prepared import Cell, Prepared, Values
 from registry.db.problems import found
-from registry.db.rows import LabelRow, ManifestRow
+from registry.db.rows import EdgeRow, LabelRow, ManifestRow
 from registry.db.rows.core import as_bytes
 from registry.db.session import Change, Reader
 from registry.errors import Problem, UsageProblemError
@@ -51,6 +51,22 @@ class ManifestFilter:
     labels: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What the database keeps of a manifest: its bytes, the columns to search by, and its edges."""
+
+    digest: Digest
+    kind: str
+    data: bytes
+    columns: Values
+    edges: tuple[Values, ...]
+
+    def row(self, created: str) -> Values:
+        """The row of the manifest."""
+        always: Values = {"digest": self.digest, "kind": self.kind, "data": self.data, "created": created}
+        return {**_ABSENT, **self.columns, **always}
+
+
 def put(change: Change, manifest: Manifest) -> bool:
     """Store a manifest and its edges; False when it was there. Everything it names must be stored before.
 
@@ -61,11 +77,21 @@ def put(change: Change, manifest: Manifest) -> bool:
 
 def put_all(change: Change, given: Iterable[Manifest]) -> frozenset[Digest]:
     """Store manifests that do not name each other, with their edges; those that were not there."""
-    by_digest = {manifest.digest: manifest for manifest in given}
-    rows = [_values(change, manifest, digest) for digest, manifest in by_digest.items()]
+    return put_stored(change, map(_stored, given))
+
+
+def put_stored(change: Change, given: Iterable[Stored]) -> frozenset[Digest]:
+    """The same of manifests whose rows are known already."""
+    by_digest = {item.digest: item for item in given}
+    rows = [item.row(change.now) for item in by_digest.values()]
     new = [str(row["digest"]) for row in change.ensure(ManifestRow, rows)]
-    change.append(*(edge for digest in new for edge in edges_of(by_digest[digest], digest)))
+    change.write(EdgeRow, [edge for digest in new for edge in by_digest[digest].edges])
     return frozenset(new)
+
+
+def adapter(digest: Digest, data: bytes, base: Digest, family: str) -> Stored:
+    """The rows of an adapter that was read elsewhere: its digest, canonical bytes, base and family."""
+    return Stored(digest, AdapterManifest.KIND, data, {"base": base, "family": family}, adapter_edges(digest, base))
 
 
 def find(reader: Reader, digest: Digest) -> ManifestRow | None:
@@ -148,14 +174,14 @@ def _labelled(statement: Select[ManifestRow], key: str, value: str) -> Select[Ma
     return statement.where(ManifestRow.digest.in_(current))
 
 
-def _values(change: Change, manifest: Manifest, digest: Digest) -> Values:
-    always: Values = {"digest": digest, "kind": manifest.KIND, "data": manifest.canonical(), "created": change.now}
-    return {**_ABSENT, **_columns(manifest), **always}
+def _stored(manifest: Manifest) -> Stored:
+    digest, data = manifest.digest, manifest.canonical()
+    if isinstance(manifest, AdapterManifest):
+        return adapter(digest, data, manifest.base, manifest.family)
+    return Stored(digest, manifest.KIND, data, _columns(manifest), edges_of(manifest, digest))
 
 
 def _columns(manifest: Manifest) -> dict[str, Cell]:
-    if isinstance(manifest, AdapterManifest):
-        return {"base": manifest.base, "family": manifest.family}
     if isinstance(manifest, AdmissionManifest):
         spec = manifest.spec
         return {"base": spec.base, "method": getattr(spec, "method", None), "outcome": manifest.decision.outcome}

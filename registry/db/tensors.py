@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import select
 
@@ -13,8 +14,7 @@ from registry.db.session import Change, Reader
 from schemas.digests import Digest
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """`length` bytes from byte `offset` of a blob are one tensor of this dtype and shape (elements)."""
 
     tensor: Digest

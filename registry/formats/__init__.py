@@ -5,12 +5,21 @@ safetensors, streaming scans, the checks of an adapter against its base) lies be
 wholly understood is refused by naming the key, field or file.
 """
 
-from registry.formats.ahead import Refusal, read_many
+from registry.formats.ahead import read_many
 from registry.formats.base.read import read_base
 from registry.formats.peft.write import write_peft
 from registry.formats.plain import write_plain
 from registry.formats.read import read_adapter
-from registry.formats.readings import AdapterReading, BaseReading, Evidence, FileReading, Note, TensorLocation
+from registry.formats.reader import Refusal
+from registry.formats.readings import (
+    AdapterReading,
+    BaseReading,
+    Evidence,
+    FileReading,
+    Note,
+    ReadAhead,
+    TensorLocation,
+)
 
 __all__ = [
     "AdapterReading",
@@ -18,6 +27,7 @@ __all__ = [
     "Evidence",
     "FileReading",
     "Note",
+    "ReadAhead",
     "Refusal",
     "TensorLocation",
     "read_adapter",

@@ -2,100 +2,105 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 from collections import deque
-from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from itertools import islice
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from threading import Thread
-from typing import Final
+from queue import SimpleQueue
+from typing import Final, TypeAlias
 
-from registry.errors import Problem, RefusedError, UnavailableError, UsageProblemError
-from registry.formats.read import read_adapter
-from registry.formats.readings import AdapterReading
+from registry.errors import Problem, UnavailableError
+from registry.formats.reader import START, Answers, Asked, Reader, Refusal
+from registry.formats.readings import ReadAhead
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
 
 CHUNK: Final = 16
 """Directories a process is given at once."""
+ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""As many processes read as there are cores: threads of their own would only be in each other's way."""
 
-Refusal = RefusedError | UsageProblemError
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """What adapters are read with."""
-
-    base: BaseManifest
-    weight: ReadWeight
-
-    def read(self, directory: Path) -> AdapterReading | Refusal:
-        try:
-            reading = read_adapter(directory, self.base, weight=self.weight)
-            reading.manifest.canonical()
-        except (RefusedError, UsageProblemError) as error:
-            return error
-        return reading
-
-
-_READERS: Final[list[_Reader]] = []
-"""In a reading process: the one it works with."""
+_Line: TypeAlias = "Connection[Asked, Answers]"
 
 
 def read_many(
     directories: Sequence[Path], base: BaseManifest, weight: ReadWeight, jobs: int = 1
-) -> Generator[AdapterReading | Refusal, None, None]:
+) -> Generator[ReadAhead | Refusal, None, None]:
     """Read adapter directories in order, a few ahead; one that is refused gives its error and stops no other.
 
-    The canonical bytes of each manifest are made as well. With more than one job `weight` goes to other processes. Of
-    tensors in another arrangement (`AdapterReading.made`) nothing is left.
+    With more than one job `weight` goes to other processes. Of tensors in another arrangement nothing is left.
 
     Raises:
         UnavailableError: `READER_ENDED`, a process was killed.
     """
-    reader = _Reader(base, weight)
+    reader = Reader(base, weight)
     if jobs == 1:
         yield from map(reader.read, directories)
         return
-    # "spawn": a fork would copy locks that other threads hold
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _begin, (reader,)) as pool:
-        chunks = (directories[start : start + CHUNK] for start in range(0, len(directories), CHUNK))
-        running = deque(pool.submit(_read_chunk, chunk) for chunk in islice(chunks, 3 * jobs))
-        while running:
-            try:
+    chunks = (directories[start : start + CHUNK] for start in range(0, len(directories), CHUNK))
+    with ExitStack() as stack:
+        lines = stack.enter_context(_processes(jobs))
+        pool = stack.enter_context(ThreadPoolExecutor(jobs, "reader"))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        idle: SimpleQueue[_Line] = SimpleQueue()
+        started = [pool.submit(_begin, line, reader, idle) for line in lines]
+        asked = (pool.submit(_answered, idle, chunk) for chunk in chunks)
+        running = deque(islice(asked, 3 * jobs))
+        try:
+            for future in started:
+                future.result()
+            while running:
                 done = running.popleft().result()
-            except BrokenProcessPool as error:
-                raise UnavailableError(_ended(error)) from error
-            running.extend(pool.submit(_read_chunk, chunk) for chunk in islice(chunks, 1))
-            yield from done
+                running.extend(islice(asked, 1))
+                yield from done
+        except (EOFError, ConnectionError) as error:
+            raise UnavailableError(_ended(error)) from error
 
 
-def _begin(reader: _Reader) -> None:
-    _READERS.append(reader)
-    Thread(target=_end_with_parent, daemon=True).start()
+@contextmanager
+def _processes(jobs: int) -> Iterator[list[_Line]]:
+    """Lines to reading processes, which end when these are closed."""
+    pipes = [Pipe() for _ in range(jobs)]
+    numbers = [theirs.fileno() for _, theirs in pipes]
+    command = [sys.executable, "-P", "-c", START, *map(str, numbers)]
+    environment = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    # our own interpreter and module, and numbers we just drew
+    with subprocess.Popen(command, pass_fds=numbers, env=environment, stdin=subprocess.DEVNULL):  # noqa: S603
+        for _, theirs in pipes:
+            theirs.close()
+        try:
+            yield [ours for ours, _ in pipes]
+        finally:
+            for ours, _ in pipes:
+                ours.close()
 
 
-def _end_with_parent() -> None:
-    """A killed parent says nothing to its pool, whose processes would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def _begin(line: _Line, reader: Reader, idle: SimpleQueue[_Line]) -> None:
+    try:
+        line.send(reader)
+    finally:
+        idle.put(line)
 
 
-def _read_chunk(directories: Sequence[Path]) -> list[AdapterReading | Refusal]:
-    return [_READERS[0].read(directory) for directory in directories]
+def _answered(idle: SimpleQueue[_Line], chunk: Sequence[Path]) -> Answers:
+    line = idle.get()
+    try:
+        line.send(chunk)
+        return line.recv()
+    finally:
+        idle.put(line)
 
 
-def _ended(error: BrokenProcessPool) -> Problem:
+def _ended(error: Exception) -> Problem:
     return Problem(
         code="READER_ENDED",
         expected="processes that read to the end",
-        observed=str(error),
+        observed=str(error) or type(error).__name__,
         hint="Repeat the command, with fewer --jobs when memory was short; what is registered is not read twice.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
@@ -26,8 +26,7 @@ class FileReading:
     digests: BlobDigests
 
 
-@dataclass(frozen=True)
-class TensorLocation:
+class TensorLocation(NamedTuple):
     """Where a tensor's bytes lie: `offset` and `length` in bytes, absolute in the blob `file`."""
 
     tensor: Digest
@@ -63,3 +62,42 @@ class AdapterReading:
     notes: Mapping[str, Note]
     made: Mapping[str, Path] = field(default_factory=dict)
     binding: Binding = "declared"
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """What registering many needs of a reading, in a form that goes from one process to another at little cost.
+
+    `canonical` is the manifest, whose `digest`, `base` and `family` are taken from it; `tensors` are the digests of all
+    tensors it names. `rearranged` says that `AdapterReading.made` was not empty: those files are gone.
+    """
+
+    digest: Digest
+    canonical: bytes
+    base: Digest
+    family: str
+    tensors: frozenset[Digest]
+    files: tuple[FileReading, ...]
+    locations: tuple[TensorLocation, ...]
+    notes: Mapping[str, Note]
+    binding: Binding
+    rearranged: bool
+
+    @classmethod
+    def of(cls, reading: AdapterReading) -> Self:
+        """The same without objects of the manifest."""
+        manifest = reading.manifest
+        factors = [ref for item in manifest.factors for ref in (item.a, item.b, *item.extra.values())]
+        whole = [item.value for item in manifest.full_replacements]
+        return cls(
+            digest=manifest.digest,
+            canonical=manifest.canonical(),
+            base=manifest.base,
+            family=manifest.family,
+            tensors=frozenset(ref.tensor for ref in (*factors, *whole)),
+            files=reading.files,
+            locations=reading.locations,
+            notes=reading.notes,
+            binding=reading.binding,
+            rearranged=bool(reading.made),
+        )

@@ -9,7 +9,16 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from registry.db import Change, blobs, evidence, files, manifests, names, statements, tensors
-from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
+from registry.formats import (
+    AdapterReading,
+    BaseReading,
+    Evidence,
+    FileReading,
+    Note,
+    ReadAhead,
+    read_adapter,
+    read_base,
+)
 from registry.service import resolve
 from registry.service.base_bytes import weight_reader
 from registry.service.context import Context
@@ -141,17 +150,14 @@ def _put_files(change: Change, digest: str, reading: BaseReading | AdapterReadin
     tensors.put(change, placed(reading), new_blobs)
 
 
-def packed(reading: BaseReading | AdapterReading) -> list[tuple[str, Digest]]:
+def packed(reading: BaseReading | AdapterReading | ReadAhead) -> list[tuple[str, Digest]]:
     """Its files as a packaging: path and blob."""
     return [(entry.path, entry.digests.digest) for entry in reading.files]
 
 
-def placed(reading: BaseReading | AdapterReading) -> list[tensors.Location]:
+def placed(reading: BaseReading | AdapterReading | ReadAhead) -> list[tensors.Location]:
     """Where its tensors lie."""
-    return [
-        tensors.Location(place.tensor, place.file, place.offset, place.length, place.dtype, place.shape)
-        for place in reading.locations
-    ]
+    return [tensors.Location(*place) for place in reading.locations]
 
 
 def _base_files(directory: Path, entries: tuple[FileReading, ...]) -> list[tensors.BaseFile]:
@@ -168,7 +174,7 @@ def _named(change: Change, name: str, kind: str, digest: str, created: bool, not
     return Added(digest=digest, kind=kind, name=name, version=assigned.version, created=created, notes=notes)
 
 
-def provenance(digest: str, reading: AdapterReading, author: str) -> StatementManifest:
+def provenance(digest: str, reading: AdapterReading | ReadAhead, author: str) -> StatementManifest:
     """What an adapter's files say about it, as a statement."""
     return StatementManifest(topic="provenance", subject=digest, body=dict(reading.notes), author=author, previous=None)
 

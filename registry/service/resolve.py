@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from registry.db import Reader, manifests, names, refs, statements, tensors
 from registry.errors import NotFoundError, Problem, RefusedError, UsageProblemError
@@ -145,7 +145,11 @@ def places(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> dic
 
 def all_held(context: Context, reader: Reader, wanted: Iterable[TensorRef]) -> bool:
     """Whether the store holds the bytes of every tensor."""
-    digests = {ref.tensor for ref in wanted}
+    return all_here(context, reader, {ref.tensor for ref in wanted})
+
+
+def all_here(context: Context, reader: Reader, digests: Set[Digest]) -> bool:
+    """The same of tensors by digest."""
     located = tensors.locations(reader, digests)
     here = _blobs_here(context, located)
     return all(any(place.blob in here for place in located.get(tensor, ())) for tensor in digests)

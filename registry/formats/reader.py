@@ -1,0 +1,78 @@
+"""A process that reads adapters for another, and what both say to each other.
+
+It reads nothing but its own modules when it starts, whatever program began it, and makes one more process for each
+further descriptor before anything runs beside it. Each serves one connection until the other end of it is gone: so
+none outlives the program that began it, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from registry.errors import RefusedError, UsageProblemError
+from registry.formats.read import read_adapter
+from registry.formats.readings import ReadAhead
+from registry.formats.snapshot import ReadWeight
+from schemas.base import BaseManifest
+
+Refusal = RefusedError | UsageProblemError
+Answers = list[ReadAhead | Refusal]
+START: Final = f"import sys; from {__name__} import main; main(list(map(int, sys.argv[1:])))"
+"""What Python is to run, with the descriptors of the connections behind it."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What adapters are read with."""
+
+    base: BaseManifest
+    weight: ReadWeight
+
+    def read(self, directory: Path) -> ReadAhead | Refusal:
+        """A directory, or why it was refused."""
+        try:
+            return ReadAhead.of(read_adapter(directory, self.base, weight=self.weight))
+        except (RefusedError, UsageProblemError) as error:
+            return error
+
+
+Asked = Reader | Sequence[Path]
+"""First what to read with, then directories."""
+
+
+def main(descriptors: Sequence[int]) -> None:
+    """Serve the connections with these descriptors, each from a process of its own."""
+    # an interrupt reaches the whole group; the program that began this one ends it by hanging up
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connections: list[Connection[Answers, Asked]] = [Connection(number) for number in descriptors]
+    first, *others = connections
+    for connection in others:
+        if not os.fork():
+            for other in connections:
+                if other is not connection:
+                    other.close()
+            serve(connection)
+            os._exit(0)
+        connection.close()
+    serve(first)
+    for _ in others:
+        os.wait()
+
+
+def serve(connection: Connection[Answers, Asked]) -> None:
+    """Take a reader, then answer each list of directories with what was read, until nobody asks."""
+    try:
+        reader = connection.recv()
+        assert isinstance(reader, Reader)
+        while True:
+            asked = connection.recv()
+            assert not isinstance(asked, Reader)
+            connection.send([reader.read(directory) for directory in asked])
+    except (EOFError, ConnectionError):
+        return
