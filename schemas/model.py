@@ -57,12 +57,17 @@ class Manifest(Record):
     @property
     def digest(self) -> Digest:
         """BLAKE3 of the canonical bytes under the kind's own context."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> Digest:
         return manifest_digest(self.KIND, self._bytes)
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
         # `model_copy` changes fields of the copy, whose bytes are then others.
         copied.__dict__.pop("_bytes", None)
+        copied.__dict__.pop("_digest", None)
         return copied
 
     @classmethod
