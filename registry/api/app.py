@@ -7,27 +7,34 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
 from registry.api import (
     blobs,
-    bodies,
     channels,
     compositions,
+    explaining,
     health,
     jobs,
     leases,
     manifests,
     metrics,
+    previews,
     registration,
+    statements,
     states,
     tokens,
+    upkeep,
     uploads,
     webhooks,
 )
+from registry.api.addresses import PlainAddresses
 from registry.api.arrival import Arrivals
+from registry.api.conditional import NotModified
+from registry.api.description import TITLE, Described, operation_id
 from registry.api.limits import BODY_LIMIT, BodyLimit
 from registry.api.observed import AT_ONCE, Observed
-from registry.api.problems import invalid_response, problem_response
+from registry.api.problems import fault_response, http_response, invalid_response, problem_response
 from registry.api.request_ids import RequestIds
 from registry.errors import ProblemError
 from registry.service.context import Context
@@ -60,19 +67,23 @@ def create_app(
         for item in beside:
             item.stop()
 
-    app = FastAPI(title="Adapter registry", version="1", lifespan=lifespan, responses=bodies.PROBLEMS)
+    app = Described(title=TITLE, version="1", lifespan=lifespan, generate_unique_id_function=operation_id)
     app.state.context = context
     app.state.open_reads = open_reads
     app.state.runner = runner
     app.state.uploads = Uploads(upload_limit)
     app.state.arrivals = Arrivals()
+    app.add_middleware(NotModified)
     app.add_middleware(BodyLimit, limit=body_limit, streamed=upload_limit)
     app.state.probes = health.Probes()
     app.state.counted = metrics.Counted()
+    app.add_middleware(PlainAddresses)
     app.add_middleware(Observed, at_once=at_once)
     app.add_middleware(RequestIds)
     app.add_exception_handler(ProblemError, problem_response)
     app.add_exception_handler(RequestValidationError, invalid_response)
+    app.add_exception_handler(HTTPException, http_response)
+    app.add_exception_handler(Exception, fault_response)
     for router in (
         health.router,
         metrics.router,
@@ -81,10 +92,14 @@ def create_app(
         blobs.router,
         manifests.router,
         compositions.router,
+        previews.router,
         jobs.router,
         channels.router,
         states.router,
         leases.router,
+        statements.router,
+        explaining.router,
+        upkeep.router,
         tokens.router,
         webhooks.router,
     ):

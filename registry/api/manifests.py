@@ -1,54 +1,94 @@
-"""Reading manifests, references and lineage."""
+"""Reading what is registered: references, manifests, names, lineage, differences."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import StringConstraints
 
+from registry.api.answers import linked, shown
 from registry.api.auth import Reading
+from registry.api.parameters import After, DigestPath, IfNoneMatch, Limit, RefPath, RefQuery
 from registry.client import ManifestFilter
 from registry.service import look
-from registry.service.results import Lineage, Page, Shown
+from registry.service.results import Difference, FileEntry, Lineage, NamePage, Page, Shown
 
 router = APIRouter(prefix="/v1", tags=["reading"])
+Kind = Literal[
+    "base", "factor", "adapter", "composition", "compute_contract", "router", "continual_state", "candidate",
+    "resolved_route", "transaction", "evaluation", "conversion", "admission", "publication", "statement",
+]  # fmt: skip
+Word = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Labels = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^[^=\x00-\x1f\x7f]+=[^\x00-\x1f\x7f]+$", max_length=1300)], ...],
+    Query(description="KEY=VALUE of a label that it has now; given several times, all of them.", max_length=16),
+]
 
 
 @router.get("/refs/{ref}")
-def get_ref(context: Reading, ref: str, response: Response) -> Shown:
-    """What a reference means: NAME, NAME@VERSION, NAME@ALIAS, blake3:HEX or channel:NAME@gN."""
-    return _tagged(response, look.show(context, ref))
-
-
-@router.get("/manifests/{digest}")
-def get_manifest(context: Reading, digest: str, response: Response) -> Shown:
-    """One manifest and what lies beside it."""
-    return _tagged(response, look.show(context, digest))
+def get_ref(context: Reading, ref: RefPath, response: Response, _known: IfNoneMatch = None) -> Shown:
+    """What a reference means: the manifest, and everything that is known beside it."""
+    return shown(response, look.show(context, ref))
 
 
 @router.get("/manifests")
-def list_manifests(
+def get_manifests(
     context: Reading,
+    request: Request,
     response: Response,
-    kind: str | None = None,
-    base: str | None = None,
-    family: str | None = None,
-    after: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    kind: Kind | None = None,
+    base: RefQuery | None = None,
+    family: Word | None = None,
+    method: Word | None = None,
+    outcome: Literal["admitted", "conditional", "refused"] | None = None,
+    label: Labels = (),
+    after: After = None,
+    limit: Limit = 50,
 ) -> Page:
     """A keyset page, newest first; `next` (also as a Link header) continues it."""
-    page = look.ls(context, ManifestFilter(kind=kind, base=base, family=family), after, limit)
-    if page.next is not None:
-        response.headers["Link"] = f'</v1/manifests?after={page.next}&limit={limit}>; rel="next"'
+    labels = tuple((key, value) for key, _, value in (item.partition("=") for item in label))
+    wanted = ManifestFilter(kind=kind, base=base, family=family, method=method, outcome=outcome, labels=labels)
+    page = look.ls(context, wanted, after, limit)
+    linked(request, response, page.next)
     return page
 
 
-@router.get("/lineage/{digest}")
-def get_lineage(context: Reading, digest: str, direction: Literal["up", "down"] = "up", live: bool = False) -> Lineage:
+@router.get("/manifests/{digest}")
+def get_manifest(context: Reading, digest: DigestPath, response: Response, _known: IfNoneMatch = None) -> Shown:
+    """One manifest, re-hashed on the way, and what lies beside it."""
+    return shown(response, look.show(context, digest))
+
+
+@router.get("/manifests/{digest}/files")
+def get_manifest_files(context: Reading, digest: DigestPath) -> tuple[FileEntry, ...]:
+    """The files of every packaging of it; each `blob` can be fetched under `/v1/blobs`."""
+    return look.show(context, digest).files
+
+
+@router.get("/lineage/{ref}")
+def get_lineage(context: Reading, ref: RefPath, direction: Literal["up", "down"] = "up", live: bool = False) -> Lineage:
     """Ancestors or descendants, and with `live` the channels that serve it or something made of it."""
-    return look.line(context, digest, direction, live=live)
+    return look.line(context, ref, direction, live=live)
 
 
-def _tagged(response: Response, shown: Shown) -> Shown:
-    response.headers["ETag"] = f'"{shown.digest}"'
-    return shown
+@router.get("/diff")
+def get_diff(context: Reading, left: RefQuery, right: RefQuery) -> tuple[Difference, ...]:
+    """Fields in which two manifests differ."""
+    return look.diff(context, left, right)
+
+
+@router.get("/names")
+def get_names(
+    context: Reading,
+    request: Request,
+    response: Response,
+    prefix: Annotated[str, Query(description="How they begin.", pattern="^[a-z0-9._-]{0,96}$")] = "",
+    kind: Kind | None = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> NamePage:
+    """Names in order, each with its newest version."""
+    page = look.names(context, prefix, kind, after, limit)
+    linked(request, response, page.next)
+    return page

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from http import HTTPStatus
 from typing import Final
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
+from registry.api.request_ids import HEADER
 from registry.errors import (
     CancelledError,
     ConditionError,
@@ -34,6 +37,7 @@ from registry.errors import (
     error_document,
 )
 from registry.service.problem_types import type_of
+from schemas.canonical import JsonObject
 from validators.errors import CodeUnknownError, CouldNotCheckError
 
 HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
@@ -61,22 +65,67 @@ HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     ConditionError: (422, "A condition needs an acknowledgement"),
 }
 
+MEDIA_TYPE: Final = "application/problem+json"
+_SEE: Final = "See /openapi.json for the paths of this server and the form of each request."
+_BY_FRAMEWORK: Final = {
+    404: ("ROUTE_UNKNOWN", "a path of this server"),
+    405: ("HTTP_METHOD_UNKNOWN", "a method that this path has"),
+}
+
 
 def status_of(error: ProblemError) -> tuple[int, str]:
     """Status and title of the nearest class that has a row."""
     return next(HTTP_STATUS[kind] for kind in type(error).__mro__ if kind in HTTP_STATUS)
 
 
-def problem_response(_request: Request, error: Exception) -> JSONResponse:
+def document_of(error: ProblemError) -> JsonObject:
+    """An error as RFC 9457 writes it."""
+    status, title = status_of(error)
+    return {"type": type_of(error), "title": title, "status": status, "detail": str(error), **error_document(error)}
+
+
+def problem_response(_request: Request, error: Exception) -> Response:
     """The exception handler of `ProblemError`."""
     if not isinstance(error, ProblemError):
         raise error
-    status, title = status_of(error)
-    body = {"type": type_of(error), "title": title, "status": status, "detail": str(error), **error_document(error)}
-    return JSONResponse(body, status, _headers(error), media_type="application/problem+json")
+    # escaped, for what a caller sent may be no text that UTF-8 can carry
+    body = json.dumps(document_of(error), ensure_ascii=True)
+    return Response(body, status_of(error)[0], _headers(error), MEDIA_TYPE)
 
 
-def invalid_response(request: Request, error: Exception) -> JSONResponse:
+def fault_response(request: Request, _error: Exception) -> Response:
+    """A fault of the program, which the server logs: what it was stays there, the name of the request leads to it."""
+    named = getattr(request.state, "request_id", "unknown")
+    fault = problem_response(
+        request,
+        InternalError(
+            Problem(
+                code="PROGRAM_FAULT",
+                expected="an answer",
+                observed=f"an error that the program does not name, in request {named}",
+                hint="Report it; the log of the server has it under the name of the request.",
+            )
+        ),
+    )
+    # nothing that surrounds the routes sees this answer
+    fault.headers[HEADER] = named
+    return fault
+
+
+def http_response(request: Request, error: Exception) -> Response:
+    """What the framework refuses itself: an unknown path, a method that a path does not have, a form out of form."""
+    if not isinstance(error, HTTPException):
+        raise error
+    code, expected = _BY_FRAMEWORK.get(error.status_code, ("REQUEST_INVALID", "a request of the documented form"))
+    kind = NotFoundError if error.status_code == 404 else UsageProblemError
+    observed = f"{request.method} {request.url.path}: {error.detail}"
+    found = kind(Problem(code=code, expected=expected, observed=observed[:300], hint=_SEE))
+    title = HTTPStatus(error.status_code).phrase
+    body = document_of(found) | {"status": error.status_code, "title": title}
+    return Response(json.dumps(body), error.status_code, error.headers, MEDIA_TYPE)
+
+
+def invalid_response(request: Request, error: Exception) -> Response:
     """A request that does not have the documented form: the same body as any other usage problem."""
     if not isinstance(error, RequestValidationError):
         raise error
@@ -86,7 +135,7 @@ def invalid_response(request: Request, error: Exception) -> JSONResponse:
             path=tuple(item["loc"][1:]),
             expected=item["msg"],
             observed=repr(item.get("input"))[:120],
-            hint="See /openapi.json for the form of this request.",
+            hint=_SEE,
         )
         for item in error.errors()
     ]

@@ -1,51 +1,118 @@
-"""Registering by one multipart POST, so that curl is enough."""
+"""Registering bases and adapters: by the blobs of their files, or by one multipart POST, so that curl is enough."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData, UploadFile
 
+from registry.api.answers import registered
 from registry.api.auth import Registering
+from registry.api.bodies import AdapterFields, AdapterIn, BaseFields, BaseIn, DeclaredBaseIn, InspectionIn
 from registry.errors import Problem, UsageProblemError
-from registry.service import add
+from registry.service import add, assembled, declare, inspect
+from registry.service.context import Context
+from registry.service.inspected import Inspected
 from registry.service.results import Added
 
 router = APIRouter(prefix="/v1", tags=["registration"])
+M = TypeVar("M", bound=BaseModel)
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-Files = Annotated[list[UploadFile], File(description="The files of the directory, each under its own name.")]
-NameField = Annotated[str, Form(description="Name to register it under.")]
+_FORM: Final = "multipart/form-data"
+_JSON: Final = "application/json"
 
 
-@router.post("/bases", status_code=201)
-def post_base(context: Registering, response: Response, name: NameField, files: Files) -> Added:
-    """Register a base; its files are kept in the store. 200 when it is already held."""
-    with _directory(files) as directory:
-        return _answer(response, add.add_base(context, directory, name, store=True))
+async def _sent(request: Request) -> AsyncIterator[object]:
+    """The form or the document that a request carries."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == _FORM:
+        async with request.form() as form:
+            yield form
+    elif kind == _JSON:
+        yield _parsed(await request.body())
+    else:
+        raise UsageProblemError(_problem("REQUEST_INVALID", f"a body of type {_JSON} or {_FORM}", kind or "none"))
 
 
-@router.post("/adapters", status_code=201)
-def post_adapter(
-    context: Registering,
-    response: Response,
-    name: NameField,
-    base: Annotated[str, Form(description="The base it was trained on.")],
-    files: Files,
-) -> Added:
-    """Register an adapter against its base. 200 when it is already held."""
-    with _directory(files) as directory:
-        return _answer(response, add.add_adapter(context, directory, base, name))
+Sent = Annotated[object, Depends(_sent)]
+
+
+def _either(fields: type[BaseModel], whole: type[BaseModel]) -> dict[str, Any]:
+    """The description of a body that is a form with files or a document with their digests."""
+    form = fields.model_json_schema()
+    form["properties"]["files"] = {
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "string", "format": "binary"},
+        "description": "The files of the directory, each under its own name.",
+    }
+    form["required"] = [*form["required"], "files"]
+    schemas = {_FORM: form, _JSON: whole.model_json_schema()}
+    return {"requestBody": {"required": True, "content": {kind: {"schema": it} for kind, it in schemas.items()}}}
+
+
+@router.post("/adapters", status_code=201, openapi_extra=_either(AdapterFields, AdapterIn))
+def post_adapter(context: Registering, response: Response, sent: Sent) -> Added:
+    """Register an adapter against its base. 200 when it is already held, 409 naming each file that is not uploaded."""
+    with _opened(context, sent, AdapterFields, AdapterIn) as (fields, directory):
+        return registered(response, add.add_adapter(context, directory, fields.base, fields.name))
+
+
+@router.post("/bases", status_code=201, openapi_extra=_either(BaseFields, BaseIn))
+def post_base(context: Registering, response: Response, sent: Sent) -> Added:
+    """Register a base whose files are kept in the store. 200 when it is already held, 409 naming each missing file."""
+    with _opened(context, sent, BaseFields, BaseIn) as (fields, directory):
+        added = add.add_base(
+            context, directory, fields.name, store=True, level=fields.evidence, contracts=fields.contracts
+        )
+        return registered(response, added)
+
+
+@router.post("/bases/declared", status_code=201)
+def post_declared_base(context: Registering, response: Response, body: DeclaredBaseIn) -> Added:
+    """Register a base by what its owner says of it; its evidence is `declared`. 200 when it is already held."""
+    added = declare.declare_base(context, body.name, body.base, body.files, body.contracts)
+    return registered(response, added)
+
+
+@router.post("/inspections")
+def post_inspection(context: Registering, body: InspectionIn) -> Inspected:
+    """What a directory is, without registering it: its files were uploaded before; `directory` is empty."""
+    with assembled.directory_of(context, body.files) as directory:
+        return inspect.inspect(context, directory, body.base).model_copy(update={"directory": ""})
 
 
 @contextmanager
-def _directory(files: list[UploadFile]) -> Iterator[Path]:
-    """The uploaded files as a directory; a name that is not a plain file name is refused."""
+def _opened(context: Context, sent: object, of_form: type[M], of_document: type[M]) -> Iterator[tuple[M, Path]]:
+    """The fields of a registration and its files as a directory."""
+    if isinstance(sent, FormData):
+        files = [item for name, item in sent.multi_items() if name == "files" and isinstance(item, UploadFile)]
+        fields = {name: item for name, item in sent.multi_items() if item not in files}
+        read = _validated(of_form, fields)
+        with _written(files) as directory:
+            yield read, directory
+    else:
+        body = _validated(of_document, sent)
+        assert isinstance(body, AdapterIn | BaseIn), "only these name files"
+        with assembled.directory_of(context, body.files) as directory:
+            yield body, directory
+
+
+@contextmanager
+def _written(files: list[UploadFile]) -> Iterator[Path]:
+    """The files of a form as a directory; a name that is not a plain file name is refused."""
+    if not files:
+        raise UsageProblemError(_problem("REQUEST_INVALID", "at least one file", "none"))
     with tempfile.TemporaryDirectory(prefix="registry-upload-") as folder:
         for item in files:
             with (Path(folder) / _plain_name(item.filename, Path(folder))).open("xb") as target:
@@ -61,11 +128,20 @@ def _plain_name(name: str | None, folder: Path) -> str:
     return name
 
 
-def _answer(response: Response, added: Added) -> Added:
-    response.headers["ETag"] = f'"{added.digest}"'
-    if not added.created:
-        response.status_code = 200
-    return added
+def _parsed(body: bytes) -> object:
+    try:
+        parsed: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UsageProblemError(_problem("REQUEST_INVALID", "a JSON document", str(error)[:120])) from error
+    return parsed
+
+
+def _validated(model: type[M], document: object) -> M:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors(include_url=False)]
+        raise RequestValidationError(found) from error
 
 
 def _problem(code: str, expected: str, observed: str) -> Problem:

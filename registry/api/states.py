@@ -7,38 +7,34 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, File, Form, Response, UploadFile
-from pydantic import BaseModel, BeforeValidator
+from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 
+from registry.api.answers import registered
 from registry.api.auth import Composing, Reading, Registering
-from registry.api.bodies import tupled
+from registry.api.bodies import DocumentIn, ReleaseBody
+from registry.api.parameters import RefPath, written
 from registry.service import contracts, decide, evaluations, histories, releases, routers, routes
 from registry.service.results import Added, Admitted, ContractDifference, EvaluationReport, StateReport
 from registry.service.specs import parse_document
-from schemas.release import ReleaseSpec
+from schemas.names import NAME_PATTERN
 
+ContractQuery = Annotated[
+    str, Query(description="A built-in contract by its method, or the reference of a registered one.")
+]
 ROUTER_FILE: Final = "router.safetensors"
-ReleaseBody = Annotated[ReleaseSpec, BeforeValidator(tupled)]
 router = APIRouter(prefix="/v1", tags=["states"])
-
-
-class DocumentIn(BaseModel):
-    """A document as it is written by hand, and the name to register it under."""
-
-    name: str
-    document: dict[str, Any]
 
 
 @router.post("/compute-contracts", status_code=201)
 def post_compute_contract(context: Registering, body: DocumentIn, response: Response) -> Added:
     """Register a compute contract. 200 when it is already held."""
-    return answer(response, contracts.add_contract(context, body.document, body.name))
+    return registered(response, contracts.add_contract(context, body.document, body.name))
 
 
 @router.get("/compute-contracts/diff")
-def get_contract_diff(context: Reading, left: str, right: str) -> ContractDifference:
+def get_contract_diff(context: Reading, left: ContractQuery, right: ContractQuery) -> ContractDifference:
     """Fields in which two contracts differ, built-in or registered."""
     return contracts.diff(context, left, right)
 
@@ -47,24 +43,26 @@ def get_contract_diff(context: Reading, left: str, right: str) -> ContractDiffer
 def post_router(
     context: Registering,
     response: Response,
-    name: Annotated[str, Form(description="Name to register it under.")],
+    name: Annotated[
+        str, Form(description="Name to register it under.", json_schema_extra=written(NAME_PATTERN, "router"))
+    ],
     document: Annotated[str, Form(description="The router as YAML or JSON.")],
     tensors: Annotated[UploadFile | None, File(description="The safetensors file that holds its tensors.")] = None,
 ) -> Added:
     """Register a router. 200 when it is already held."""
     parsed = parse_document(document.encode())
     with _stored(tensors) as path:
-        return answer(response, routers.add_router(context, parsed, name, path))
+        return registered(response, routers.add_router(context, parsed, name, path))
 
 
 @router.post("/continual-states", status_code=201)
 def post_continual_state(context: Registering, body: DocumentIn, response: Response) -> Added:
     """Register the state after a task. 200 when it is already held."""
-    return answer(response, histories.add_state(context, body.document, body.name))
+    return registered(response, histories.add_state(context, body.document, body.name))
 
 
 @router.get("/continual-states/{ref}/report")
-def get_state_report(context: Reading, ref: str) -> StateReport:
+def get_state_report(context: Reading, ref: RefPath) -> StateReport:
     """What a continual state costs, and how its tasks fared."""
     return histories.report(context, ref)
 
@@ -72,11 +70,11 @@ def get_state_report(context: Reading, ref: str) -> StateReport:
 @router.post("/evaluations", status_code=201)
 def post_evaluation(context: Registering, body: DocumentIn, response: Response) -> Added:
     """Register an evaluation. 200 when it is already held."""
-    return answer(response, evaluations.add_evaluation(context, body.document, body.name))
+    return registered(response, evaluations.add_evaluation(context, body.document, body.name))
 
 
 @router.get("/evaluations/{ref}/report")
-def get_evaluation_report(context: Reading, ref: str) -> EvaluationReport:
+def get_evaluation_report(context: Reading, ref: RefPath) -> EvaluationReport:
     """What an evaluation's contrasts say, and whether its selected candidate passed."""
     return evaluations.report(context, ref)
 
@@ -84,13 +82,13 @@ def get_evaluation_report(context: Reading, ref: str) -> EvaluationReport:
 @router.post("/resolved-routes", status_code=201)
 def post_resolved_route(context: Registering, body: DocumentIn, response: Response) -> Added:
     """Register one request's choices. 200 when they are already held."""
-    return answer(response, routes.add_route(context, body.document, body.name))
+    return registered(response, routes.add_route(context, body.document, body.name))
 
 
 @router.post("/transactions", status_code=201)
 def post_transaction(context: Registering, body: DocumentIn, response: Response) -> Added:
     """Register what one request was bound to. 200 when it is already held."""
-    return answer(response, routes.add_transaction(context, body.document, body.name))
+    return registered(response, routes.add_transaction(context, body.document, body.name))
 
 
 @router.post("/releases", status_code=201)
@@ -110,11 +108,3 @@ def _stored(upload: UploadFile | None) -> Iterator[Path | None]:
         with path.open("xb") as target:
             shutil.copyfileobj(upload.file, target, 1 << 20)
         yield path
-
-
-def answer(response: Response, added: Added) -> Added:
-    """What was registered, with its digest as ETag; 200 instead of 201 when it was there."""
-    response.headers["ETag"] = f'"{added.digest}"'
-    if not added.created:
-        response.status_code = 200
-    return added

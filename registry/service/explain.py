@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import RootModel, StringConstraints
 
-from registry.errors import Problem
+from registry.errors import NotFoundError, Problem
 from schemas.canonical import JsonObject
-from schemas.catalogue import by_id
+from schemas.catalogue import Failure, by_id
 from schemas.decision import Code
 from schemas.model import Record, validate
 from validators import CODES, CodeRecord, CodeUnknownError
@@ -64,6 +64,21 @@ def explain(name: str) -> JsonObject:
             hint="Copy it from a message or a decision; all of them stand in the reference.",
         )
     )
+
+
+def failure(name: str) -> Failure:
+    """One failure of the catalogue. Raises NotFoundError `FAILURE_UNKNOWN`."""
+    found = by_id().get(name)
+    if found is None:
+        raise NotFoundError(
+            Problem(
+                code="FAILURE_UNKNOWN",
+                expected="the name of a failure of the catalogue",
+                observed=name[:120],
+                hint="The list of failures and the reference have all of them.",
+            )
+        )
+    return found
 
 
 def _finding(record: CodeRecord) -> JsonObject:
