@@ -16,6 +16,7 @@ from registry.app import cli
 from registry.client import EmbeddedRegistry
 from registry.service import tokens
 from registry.service.context import Context
+from registry.wiring import job_queue
 from tests.support import tiny
 
 Run = Callable[..., Result]
@@ -77,7 +78,7 @@ class Api:
 def api(registry: EmbeddedRegistry) -> Iterator[Api]:
     """A running application over the same registry."""
     made = tokens.create(registry.context, "ci", ("read", "register", "compose", "publish", "admin"))
-    with TestClient(create_app(registry.context)) as client:
+    with TestClient(create_app(registry.context, runner=job_queue(registry.context))) as client:
         yield Api(client, made.secret)
 
 

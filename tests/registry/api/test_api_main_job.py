@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from registry.api.app import create_app
 from registry.service import tokens
 from registry.service.context import Context
+from registry.wiring import job_queue
 from tests.support import tiny
 
 
@@ -50,7 +51,7 @@ class Api:
 def api(context: Context) -> Iterator[Api]:
     """A running application over a fresh registry."""
     made = tokens.create(context, "ci", ("read", "register", "compose", "publish"))
-    with TestClient(create_app(context)) as client:
+    with TestClient(create_app(context, runner=job_queue(context))) as client:
         yield Api(client, {"Authorization": f"Bearer {made.secret}"})
 
 

@@ -50,13 +50,13 @@ def test_one_live_job_a_key(database: Database) -> None:
 
 def test_a_job_goes_from_queued_to_done(database: Database) -> None:
     job, _ = queue(database, "k")
-    claimed = database.change("claim", ME, lambda change: jobs.claim(change, "w1", 60))
-    assert claimed is not None
-    assert (claimed.id, claimed.status, claimed.worker, claimed.attempts) == (job.id, "running", "w1", 1)
-    assert database.change("claim", ME, lambda change: jobs.claim(change, "w2", 60)) is None
+    taken = database.change("start", ME, lambda change: jobs.start(change, job.id, "w1"))
+    assert taken is not None
+    assert (taken.status, taken.worker, taken.attempts) == ("running", "w1", 1)
     assert database.change("progress", ME, lambda change: jobs.progress(change, job.id, {"done": 1}))
     assert database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "d"}))
     assert not database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "e"}))
+    assert database.change("start", ME, lambda change: jobs.start(change, job.id, "w2")) is None
     with database.reading() as reader:
         found = jobs.get(reader, job.id)
         assert (found.status, found.result, found.progress) == ("done", {"digest": "d"}, {"done": 1})
@@ -64,24 +64,36 @@ def test_a_job_goes_from_queued_to_done(database: Database) -> None:
         assert [row.id for row in jobs.page(reader, "done").items] == [job.id]
 
 
-def test_the_oldest_job_is_claimed_first_and_an_abandoned_one_again(database_url: str) -> None:
+def test_an_attempt_that_was_handed_back_does_not_count(database: Database) -> None:
+    job, _ = queue(database, "k")
+    database.change("start", ME, lambda change: jobs.start(change, job.id, "w1"))
+    assert not database.change("back", ME, lambda change: jobs.hand_back(change, job.id, "another"))
+    assert database.change("back", ME, lambda change: jobs.hand_back(change, job.id, "w1"))
+    taken = database.change("start", ME, lambda change: jobs.start(change, job.id, "w2"))
+    assert taken is not None
+    assert (taken.worker, taken.attempts) == ("w2", 1)
+
+
+def test_unfinished_jobs_are_the_running_and_the_oldest_queued_ones(database_url: str) -> None:
     clock = Clock()
     with Database(database_url, clock=clock) as database:
         order = []
-        for key in ("a", "b"):
+        for key in "abcde":
             order.append(queue(database, key)[0].id)
             clock.forward(1)
+        database.change("start", ME, lambda change: jobs.start(change, order[4], "w1"))
+        database.change("finish", ME, lambda change: jobs.finish(change, order[0], {}))
+        with database.reading() as reader:
+            assert [row.id for row in jobs.unfinished(reader, 2)] == [order[4], order[1], order[2]]
 
-        def claim(worker: str) -> str | None:
-            job = database.change("claim", ME, lambda change: jobs.claim(change, worker, 10))
-            return None if job is None else job.id
 
-        assert [claim("w1"), claim("w1"), claim("w1")] == [*order, None]
-        clock.forward(9)
-        assert database.change("renew", ME, lambda change: jobs.renew(change, order[1], "w1", 10))
-        clock.forward(2)
-        assert claim("w2") == order[0]
-        assert not database.change("renew", ME, lambda change: jobs.renew(change, order[0], "w1", 10))
+def test_a_key_that_was_forgotten_is_free(database: Database) -> None:
+    job, _ = queue(database, "k")
+    database.change("forget", ME, lambda change: jobs.forget(change, job.id))
+    assert queue(database, "k")[1] is False
+    database.change("finish", ME, lambda change: jobs.finish(change, job.id, {}))
+    database.change("forget", ME, lambda change: jobs.forget(change, job.id))
+    assert queue(database, "k")[1] is True
 
 
 def test_a_cancelled_job_is_not_finished(database: Database) -> None:
