@@ -41,7 +41,7 @@ def serve(state: State, /, no_jobs: bool, **options: str | int | bool) -> None:
     serving = _server_part("registry.api.serving")
     names = {"workers": "processes", "log": "logs", "grace": "grace_s"}
     chosen = {names.get(option, option): value for option, value in options.items()}
-    serving.serve(serving.Serving(settings=state.settings, jobs=not no_jobs, **chosen))
+    serving.serve(serving.Serving(settings=state.local, jobs=not no_jobs, **chosen))
 
 
 @cli.command()
@@ -55,7 +55,7 @@ def worker(state: State) -> None:
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    with opened(state.settings) as context:
+    with opened(state.local) as context:
         queue = job_queue(context)
         queue.start()
         stop.wait()

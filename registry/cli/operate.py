@@ -20,7 +20,7 @@ from schemas.canonical import JsonValue
 @pass_state
 def init(state: State) -> None:
     """Create home, database and store; safe to repeat."""
-    settings = state.settings
+    settings = state.local
     initialise(settings)
     where = {"database": settings.database, "store": settings.store}
     emit(dict(where), state.output, [f"{key}: {value}" for key, value in where.items()])
@@ -35,22 +35,23 @@ def db() -> None:
 @pass_state
 def upgrade(state: State) -> None:
     """Bring the schema up to this program's version and install the guards again."""
-    initialise(state.settings)
-    click.echo(f"schema {current_schema(state.settings)}")
+    settings = state.local
+    initialise(settings)
+    click.echo(f"schema {current_schema(settings)}")
 
 
 @db.command()
 @pass_state
 def current(state: State) -> None:
     """The schema revision of the database."""
-    click.echo(current_schema(state.settings) or "none")
+    click.echo(current_schema(state.local) or "none")
 
 
 @db.command()
 @pass_state
 def check(state: State) -> None:
     """Check schema revision, guards and integrity."""
-    problems = check_database(state.settings)
+    problems = check_database(state.local)
     if problems:
         raise DigestMismatchError(*problems)
     click.echo("schema and guards are in place")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import Console
@@ -22,10 +23,14 @@ from rich.progress import (
 from registry.cli.exits import exit_code, tell
 from registry.cli.output import Format
 from registry.client import Registry, connect
-from registry.errors import ProblemError
+from registry.errors import Problem, ProblemError, UsageProblemError
 from registry.settings import Settings, load_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+HERE: Final = frozenset({"home", "database_url", "store_url", "principal"})
+"""Flags that say something of a registry on this machine alone."""
 
 
 @dataclass
@@ -38,12 +43,33 @@ class State:
     @property
     def settings(self) -> Settings:
         """Flags over environment, files and defaults."""
-        return load_settings(self.flags)
+        flags = dict(self.flags)
+        file = flags.pop("token_file", None)
+        return load_settings(flags if file is None else {**flags, "token": _token_in(file)})
+
+    @property
+    def local(self) -> Settings:
+        """The same for a command that works on the registry of this machine.
+
+        Raises:
+            UsageProblemError: `URL_GIVEN`; the command would not do what it says to the server that was meant.
+        """
+        settings = self.settings
+        if settings.url:
+            hint = "Run it where the registry is: with --url '', or with REGISTRY_URL unset."
+            raise UsageProblemError(_problem("URL_GIVEN", "a registry on this machine", "a server's address", hint))
+        return settings
 
     @contextmanager
     def registry(self) -> Iterator[Registry]:
-        """The registry these settings point at."""
-        with connect(self.settings) as registry:
+        """The registry these settings point at. Raises UsageProblemError `PLACE_AMBIGUOUS`."""
+        settings = self.settings
+        here = sorted(HERE & self.flags.keys())
+        if settings.url and here:
+            flag = f"--{here[0].replace('_', '-')}"
+            hint = f"Leave {flag} out to ask the server, or give --url '' for a registry here."
+            raise UsageProblemError(_problem("PLACE_AMBIGUOUS", "one registry", f"a server's address and {flag}", hint))
+        with connect(settings) as registry:
             yield registry
 
 
@@ -108,3 +134,17 @@ def _bar(label: str, counter: ProgressColumn) -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn(label), BarColumn(), counter, TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _token_in(file: Path) -> str:
+    """The token in a file; the file's mode is the owner's affair."""
+    try:
+        return file.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        observed = f"{file}: {getattr(error, 'strerror', None) or 'no text'}"
+        hint = "Put what `registry token create` prints into a file, and name that."
+        raise UsageProblemError(_problem("TOKEN_FILE_UNREADABLE", "a file with a token", observed, hint)) from error
+
+
+def _problem(code: str, expected: str, observed: str, hint: str) -> Problem:
+    return Problem(code=code, expected=expected, observed=observed, hint=hint)

@@ -29,6 +29,7 @@ REQUEST_ID: Final = "X-Request-Id"
 """Every answer of a registry carries it."""
 _PASSING: Final = frozenset({408, 429, 502, 503, 504})
 """What says come again, whoever says it: a registry, or what stands before it."""
+_NO_ROUTE: Final = frozenset({"ROUTE_UNKNOWN", "HTTP_METHOD_UNKNOWN"})
 _UNSAID: Final[Mapping[int, type[ProblemError]]] = {
     401: NotAuthenticatedError,
     403: NotAllowedError,
@@ -56,6 +57,8 @@ def refusal(answer: httpx2.Response) -> ProblemError:
     found = _unsaid(answer) if document is None else told(document)
     if found is None:
         return _foreign(answer)
+    if found.code in _NO_ROUTE:
+        return _route_missing(answer)
     if isinstance(found, NotAuthenticatedError) and "Authorization" not in answer.request.headers:
         return NotAuthenticatedError(_token_missing(answer))
     return found
@@ -109,9 +112,14 @@ def _foreign(answer: httpx2.Response) -> ProblemError:
         hint = "Set REGISTRY_URL or --url to the address that it leads to."
         return UsageProblemError(_problem("SERVER_MOVED", "a registry at this address", said, hint))
     if REQUEST_ID in answer.headers and answer.status_code in (404, 405):
-        hint = "The server is of another release than this client; bring both to the same one."
-        return UsageProblemError(_problem("ROUTE_MISSING", "a server that knows this request", said, hint))
+        return _route_missing(answer)
     return UsageProblemError(not_a_registry(said))
+
+
+def _route_missing(answer: httpx2.Response) -> UsageProblemError:
+    observed = f"{answer.request.method} {answer.request.url.path} is unknown to {origin(answer.request)}"
+    hint = "The server is of another release than this client; bring both to the same one."
+    return UsageProblemError(_problem("ROUTE_MISSING", "a server that knows this request", observed, hint))
 
 
 def not_a_registry(observed: str) -> Problem:

@@ -12,6 +12,7 @@ import click
 
 from registry.cli.demo.server import served
 from registry.cli.demo.steps import Shell, Term
+from registry.cli.state import State
 from registry.errors import NotFoundError, Problem
 
 BASE_NAME: Final = "sentence-transformers/all-MiniLM-L6-v2"
@@ -30,6 +31,8 @@ SECOND: Final = (("qa-lora", 0.5), ("tone-rslora", 0.5))
 @click.pass_context
 def demo(ctx: click.Context, adapters: Path, keep: Path | None) -> None:
     """Run the main job on the real MiniLM base and real adapters."""
+    # a registry of its own, whatever home is set; never somebody's server
+    _ = ctx.ensure_object(State).local
     root = ctx.find_root().command
     if keep is not None:
         keep.mkdir(parents=True)
@@ -41,7 +44,7 @@ def demo(ctx: click.Context, adapters: Path, keep: Path | None) -> None:
 
 def _run(shell: Shell, adapters: Path) -> None:
     base = _base()
-    os.environ["REGISTRY_HOME"] = str(shell.folder / "home")
+    os.environ |= {"REGISTRY_HOME": str(shell.folder / "home"), "REGISTRY_URL": ""}
     shell.title("A registry with one base and three adapters")
     shell.registry("init")
     shell.registry("add", "base", str(base), "--name", "minilm")

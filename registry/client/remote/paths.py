@@ -28,4 +28,6 @@ def of_id(room: str, identity: str, rest: str = "") -> str:
 
 
 def _joined(room: str, part: str, rest: str) -> str:
+    # a slash, however it is quoted, would lead to another route; no name or id has one, so it stays an unknown one
+    part = part.replace("/", "%2F")
     return f"{ROOT}/{room}/{quote(part, safe=':@')}" + (f"/{rest}" if rest else "")
