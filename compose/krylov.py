@@ -67,7 +67,8 @@ def truncated_svd(matrix: Dense, rank: int, *, exact: bool = False) -> Truncated
 
 
 def _search(matrix: Dense, rank: int, dtype: torch.dtype, attempt: int) -> Truncated | None:
-    """Grow a space until its best rank is certified; null where this dtype or the smaller side does not suffice.
+    """Grow a space until its best rank promises the goal; null where that is not certified then, or the smaller side
+    does not suffice.
 
     Attempt number n may fail with n's share of the failure probability, ``2^-n``.
     """
@@ -83,11 +84,11 @@ def _search(matrix: Dense, rank: int, dtype: torch.dtype, attempt: int) -> Trunc
             refined = _refine(matrix, ritz.vh[:kept])
             probe = Probe(matrix, refined.vh, _SEED + attempt)
             excess = _certify(refined, probe, rank, goal, FAILURE_PROBABILITY / 2**attempt)
-            if excess <= goal:
-                return _cut(refined, rank, Certificate(excess, FAILURE_PROBABILITY, space.dimension))
-            if dtype == torch.float32:
-                return None
-            attempt += 1
+            return (
+                _cut(refined, rank, Certificate(excess, FAILURE_PROBABILITY, space.dimension))
+                if excess <= goal
+                else None
+            )
         space.grow(1 + space.blocks // 8)
     return None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from math import floor, inf, sqrt
 from typing import Any, Final, Literal
 
@@ -172,13 +173,11 @@ def _descend(counts: NDArray[np.int64], wanted: int) -> tuple[int, int]:
 
 def _locate(level: Level, pattern: int, wanted: int) -> int:
     """The flat index of the wanted-th value of this pattern."""
-    for bits, start in level():
-        where = np.flatnonzero(bits == pattern)
-        if wanted <= len(where):
-            place = where[wanted - 1]
-            return int(place + start if isinstance(start, int) else start[place])
-        wanted -= len(where)
-    raise AssertionError("the k-th value exists")
+    counts = np.cumsum([np.count_nonzero(bits == pattern) for bits, _ in level()])
+    number = int(np.searchsorted(counts, wanted))
+    bits, start = next(islice(level(), number, None))
+    place = np.flatnonzero(bits == pattern)[wanted - counts[number] - 1]
+    return int(place + start if isinstance(start, int) else start[place])
 
 
 def _value(pattern: int, dtype: torch.dtype) -> float:

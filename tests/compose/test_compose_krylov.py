@@ -8,7 +8,7 @@ from torch import Tensor
 
 from compose import krylov
 from compose.krylov import FAILURE_PROBABILITY, TOLERANCE, truncated_svd
-from compose.passes import orthonormal
+from compose.passes import gaussian, orthonormal
 from compose.probe import norm_factor
 
 
@@ -120,3 +120,17 @@ def test_orthonormal_rows_stay_orthogonal_to_the_bases_when_rank_is_lost() -> No
     block = orthonormal(rows, [base])
     torch.testing.assert_close(block @ block.T, torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-12)
     assert float((block @ base.T).abs().max()) < 1e-9
+
+
+def test_a_direction_that_the_start_cannot_see_is_never_certified_away() -> None:
+    """The search begins at ``G M`` with a seeded G: what lies across all rows of G is found by the probe alone."""
+    rank, rows, columns = 4, 400, 300
+    start = gaussian(rank + 16, rows, torch.device("cpu"), krylov._SEED)
+    q = torch.linalg.qr(torch.cat([start, noisy(rows, rows, rows, 1.0, seed=9)]).T[:, :rows]).Q
+    # The first left singular vector, and it alone, is orthogonal to the start.
+    left = torch.cat([q[:, -1:], q[:, : columns - 1]], dim=1)
+    right = torch.linalg.qr(noisy(columns, columns, columns, 1.0, seed=10)).Q
+    values = torch.cat([torch.tensor([2.2, 2.0, 1.9, 1.8, 1.7]), torch.linspace(1.0, 0.1, columns - 5)]).double()
+    found = truncated_svd((left * values) @ right.T, rank)
+    torch.testing.assert_close(found.s, values[:rank], rtol=1e-5, atol=0)
+    assert found.certificate.excess <= TOLERANCE * float(values[rank:].square().sum())

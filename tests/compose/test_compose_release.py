@@ -165,3 +165,11 @@ def test_what_is_not_finite_or_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ComposeRefusedError) as refused:
         model.changed(model.delta())
     assert refused.value.code == "TENSOR_NOT_FINITE"
+
+
+def test_a_copy_that_was_cut_is_named_by_its_place(tmp_path: Path) -> None:
+    model = Model(tmp_path, draw(7, 5), a=draw(2, 5, seed=1), b=draw(7, 2, seed=2))
+    with model.path.open("r+b") as file:
+        file.truncate(model.place.offset + 8)
+    with pytest.raises(EOFError, match=f"byte {model.place.offset + 8}"):
+        model.changed(model.delta())

@@ -75,3 +75,13 @@ def test_k_follows_its_named_rule() -> None:
     assert [kept_count(0.5, n, "floor") for n in (4, 5, 1)] == [2, 2, 0]
     assert [kept_count(0.5, n, "round") for n in (4, 5, 7)] == [2, 2, 4]
     assert kept_count(1.0, 9, "floor") == 9
+
+
+def test_a_sample_that_sees_only_large_values_costs_a_second_look_and_no_place() -> None:
+    # The sample takes one value in 251: here each of those is large, and no other one is.
+    generator = torch.Generator().manual_seed(3)
+    values = torch.rand(251 * 400, generator=generator, dtype=torch.float64)
+    values[::251] += 1000.0
+    k = len(values) // 2
+    threshold = kth_magnitude(lambda: iter(tiles_of(values, 5000)), k)
+    assert kept(values, threshold, 5000) == by_sorting(values, k)

@@ -177,12 +177,17 @@ def test_a_request_is_bound_to_route_cache_and_generation(registry: EmbeddedRegi
     registry.publish("bot", [str(answer.candidate)])
     registry.add_resolved_route(route("route", two), "chosen")
     registry.add_resolved_route(route("route", two[::-1]), "other")
+    eye = np.eye(3, tiny.HIDDEN, dtype=np.float32)
+    retrained = gates(tmp_path / "retrained.safetensors", **{f"{tiny.MODULES[0]}.gate": eye})
+    registry.add_router(per_module(family="meteora", **TOP_K), "another", retrained)
+    registry.add_resolved_route(route("another", two), "foreign")
     kv = registry.cache_identity("bot").kv_identity
     whole = transaction(str(answer.candidate), "chosen", generation=1, kv_identity=kv)
     assert registry.add_transaction(whole, "request").kind == "transaction"
     registry.publish("bot", ["one"])
     breaches: list[tuple[JsonObject, str]] = [
         (whole | {"kv_route": "other"}, "KV_AFTER_ROUTE_CHANGE"),
+        (whole | {"route": "foreign", "kv_route": "foreign"}, "ROUTE_OF_ANOTHER_ROUTER"),
         (whole | {"kv_identity": two[0]}, "KV_AFTER_ROUTE_CHANGE"),
         (whole | {"generation": 2, "kv_identity": registry.cache_identity("bot").kv_identity},
          "EXECUTION_OF_ANOTHER_GENERATION"),
