@@ -15,7 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from registry.db import engine as engines
-from registry.db.failures import classify
+from registry.db.failures import BUSY, classify
+from registry.db.queue import turn
 from registry.db.rows import AuditEventRow
 from registry.db.session import Change, Reader, utc_now
 from registry.errors import ConflictError, Problem
@@ -32,7 +33,7 @@ class Database:
     `patience_s` bounds, in seconds, how long a change is run again after lost races, locks and lost connections.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], datetime] = utc_now, patience_s: float = 30.0) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], datetime] = utc_now, patience_s: float = 60.0) -> None:
         self.url = url
         self._clock = clock
         self._patience_s = patience_s
@@ -68,7 +69,10 @@ class Database:
         met: tuple[Problem, ...] = ()
         for attempt in count():
             try:
-                return self._attempt(action, principal, work)
+                with turn(self._file, deadline) as ours:
+                    if not ours:
+                        raise BUSY.as_error()
+                    return self._attempt(action, principal, work)
             except ConflictError as error:
                 # two reads of one change may see another change commit between them and contradict each other;
                 # a conflict that a second run meets unchanged is real

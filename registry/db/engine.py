@@ -13,7 +13,10 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import ConnectionPoolEntry
 
 WAIT_S: Final = 5.0
-"""How long one statement waits for a lock before the change is tried again as a whole."""
+"""How long SQLite waits for its write lock before the change is tried again as a whole."""
+LONGEST_WAIT_S: Final = 30.0
+"""How long a reader waits where it must (another connection recovers the log), and a statement of PostgreSQL for a
+lock, which is given in order."""
 _BEGIN: Final = "registry_begin"
 _PRAGMAS: Final = (
     "PRAGMA foreign_keys = ON",
@@ -30,7 +33,7 @@ def open_engine(url: str, *, create: bool = False) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed, create)
     # rows are found by keys in random order, in memory or on a solid-state disk: the default of 4 is for turning disks
-    options = f"-c lock_timeout={int(WAIT_S * 1000)} -c random_page_cost=1.1"
+    options = f"-c lock_timeout={int(LONGEST_WAIT_S * 1000)} -c random_page_cost=1.1"
     return create_engine(
         parsed,
         pool_size=8,
@@ -82,7 +85,9 @@ def _sqlite(url: URL, create: bool) -> Engine:
     def begin(connection: Connection) -> None:
         options: dict[str, Any] = dict(connection.get_execution_options())
         statement = options.get(_BEGIN, "BEGIN IMMEDIATE")
-        connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if statement == 'BEGIN' else 'OFF'}")
+        reads = statement == "BEGIN"
+        connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if reads else 'OFF'}")
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {int((LONGEST_WAIT_S if reads else WAIT_S) * 1000)}")
         connection.exec_driver_sql(statement)
 
     return engine

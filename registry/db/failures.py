@@ -97,6 +97,10 @@ class Failure:
         return Problem(code=code, expected=expected, observed=self.message, hint=hint)
 
 
+BUSY: Final = Failure("busy", "other changes, one after another")
+"""Our turn to write did not come."""
+
+
 def classify(error: SQLAlchemyError, file: Path | None = None) -> Failure:
     """What happened, from the driver's error and, for SQLite, the state of the disk its `file` lies on."""
     if isinstance(error, PoolTimeoutError):
