@@ -13,10 +13,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from registry.api import metrics
 from registry.api.logs import log
 from registry.api.problems import problem_response
-from registry.errors import Problem, UnavailableError
+from registry.errors import Problem, UnavailableError, UsageProblemError
 
 AT_ONCE: Final = 512
 """Requests one process answers at once; idle connections are none."""
+HEAD_BYTES: Final = 32 * 2**10
+"""Longest head of a request, in bytes."""
 _ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _ELSEWHERE: Final = "none"
 
@@ -64,9 +66,11 @@ class Observed:
             _tell(scope, seen)
 
     def _chosen(self, scope: Scope) -> ASGIApp:
-        if self._running <= self._at_once or scope["path"] in _ALWAYS:
-            return self._app
-        return problem_response(Request(scope), UnavailableError(_busy(self._at_once)))
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
+            return problem_response(Request(scope), UsageProblemError(_long()))
+        if self._running > self._at_once and scope["path"] not in _ALWAYS:
+            return problem_response(Request(scope), UnavailableError(_busy(self._at_once)))
+        return self._app
 
 
 def _tell(scope: Scope, seen: _Seen) -> None:
@@ -101,4 +105,13 @@ def _busy(limit: int) -> Problem:
         expected=f"at most {limit} requests at once",
         observed="more",
         hint="Try again after the seconds of Retry-After, or start more processes (`registry serve --workers`).",
+    )
+
+
+def _long() -> Problem:
+    return Problem(
+        code="HEAD_TOO_LARGE",
+        expected=f"headers of at most {HEAD_BYTES} bytes",
+        observed="more",
+        hint="Send what is long as the body.",
     )

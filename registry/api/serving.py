@@ -23,6 +23,7 @@ from uvicorn.supervisors import Multiprocess
 from registry.api import metrics
 from registry.api.app import create_app
 from registry.api.logs import LogFormat, configure, log
+from registry.api.observed import HEAD_BYTES
 from registry.errors import Problem, UnavailableError, UsageProblemError
 from registry.service.context import Context
 from registry.settings import Settings
@@ -30,8 +31,6 @@ from registry.wiring import job_queue, opened, webhook_sender
 
 HEAD_S: Final = 20.0
 """How long a connection may take to send the head of a request, the next one as the first, in seconds."""
-HEAD_BYTES: Final = 32 * 2**10
-"""Longest head of a request, in bytes."""
 BACKLOG: Final = 4096
 _HEALTH_S: Final = 60
 
