@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from registry.api.problems import problem_response
@@ -48,7 +48,7 @@ class BodyLimit:
         body = _Body(receive, send, Headers(scope=scope), self._allowed(scope), self._idle_s)
         body.check_head()
         if body.refusal is None:
-            with suppress(_RefusedBodyError):
+            with suppress(_RefusedBodyError, ClientDisconnect):
                 await self._app(scope, body.receive, body.send)
         if body.refusal is not None and not body.answered:
             await problem_response(Request(scope), body.refusal)(scope, receive, body.answer)
@@ -97,16 +97,19 @@ class _Body:
             async with asyncio.timeout(self._idle_s):
                 message = await self._receive()
         except TimeoutError:
-            self._refuse(SlowBodyError(_slow(f"{self._seen} bytes, then nothing for {self._idle_s:g} s")))
+            self.refusal = SlowBodyError(_slow(f"{self._seen} bytes, then nothing for {self._idle_s:g} s"))
             raise _RefusedBodyError from None
         finally:
             self._waited_s += time.monotonic() - begun
+        if message["type"] == "http.disconnect":
+            self.refusal = SlowBodyError(_slow(f"{self._seen} bytes, then the sender went away"))
+            return message
         self._seen += len(message.get("body", b""))
-        self._open = message["type"] == "http.request" and message.get("more_body", False)
+        self._open = message.get("more_body", False)
         if self._seen > self._limit:
-            self._refuse(TooLargeError(_too_large(self._limit, "more")))
+            self.refusal = TooLargeError(_too_large(self._limit, "more"))
         if self._seen < SLOWEST * (self._waited_s - _FIRST_S) and self._open:
-            self._refuse(SlowBodyError(_slow(f"{self._seen} bytes in {self._waited_s:.0f} s")))
+            self.refusal = SlowBodyError(_slow(f"{self._seen} bytes in {self._waited_s:.0f} s"))
         if self.refusal is not None:
             raise _RefusedBodyError
         return message
@@ -123,9 +126,6 @@ class _Body:
             if self._open:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         await self._send(message)
-
-    def _refuse(self, error: ProblemError) -> None:
-        self.refusal = error
 
 
 def _too_large(limit: int, observed: str) -> Problem:

@@ -98,8 +98,12 @@ def held(http: httpx2.Client, digest: Digest) -> bool:
         return True
 
 
-def upload_file(http: httpx2.Client, path: Path, digest: Digest, progress: Progress | None = None) -> None:
+def upload_file(
+    http: httpx2.Client, path: Path, digest: Digest, progress: Progress | None = None, *, piece: int = PIECE_BYTES
+) -> None:
     """Bring a file to the server, or what is missing of it there; nothing is sent when the server has the blob.
+
+    `piece` is how many bytes one request carries at most.
 
     Raises:
         DigestMismatchError: the file does not have this digest, for example because it changed meanwhile.
@@ -112,7 +116,7 @@ def upload_file(http: httpx2.Client, path: Path, digest: Digest, progress: Progr
         with path.open("rb", buffering=0) as file:
             while True:
                 try:
-                    _upload(http, _Source(file, path.name, size, digest), meter, patience)
+                    _upload(http, _Source(file, path.name, size, digest, piece), meter, patience)
                     break
                 except _InterruptedError as interrupted:
                     patience.wait(interrupted)
@@ -125,6 +129,7 @@ class _Source:
     name: str
     size: int
     digest: Digest
+    most: int
 
     def piece(self, start: int, end: int, meter: _Meter) -> Iterator[bytes]:
         """The bytes ``[start, end)``."""
@@ -144,7 +149,7 @@ def _upload(http: httpx2.Client, source: _Source, meter: _Meter, patience: _Pati
     place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
     patience.at(offset)
     while offset < source.size:
-        end = min(source.size, offset + PIECE_BYTES)
+        end = min(source.size, offset + source.most)
         headers = {
             "Upload-Offset": str(offset),
             "Content-Length": str(end - offset),

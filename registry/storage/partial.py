@@ -83,11 +83,11 @@ class Partials:
     """The folder of arriving files, on the file system of the blobs; names are 32 hex digits."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def size(self, name: str) -> int:
         """How many bytes have arrived here; 0 for a file nobody began."""
-        with folder_failures(self._folder), suppress(FileNotFoundError):
+        with folder_failures(self.folder), suppress(FileNotFoundError):
             return self._path(name).stat(follow_symlinks=False).st_size
         return 0
 
@@ -100,7 +100,7 @@ class Partials:
         """
         path = self._path(name)
         while True:
-            with folder_failures(self._folder):
+            with folder_failures(self.folder):
                 descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,10 +124,10 @@ class Partials:
         """Remove files that nobody writes, none has written to for so long, and `keep` does not ask to keep."""
         newest = time.time() - older_than_s
         removed = 0
-        with folder_failures(self._folder):
+        with folder_failures(self.folder):
             names = [
                 entry.name
-                for entry in os.scandir(self._folder)
+                for entry in os.scandir(self.folder)
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
             ]
         for name in names:
@@ -138,7 +138,7 @@ class Partials:
 
     def _path(self, name: str) -> Path:
         assert _NAME.fullmatch(name), "names are drawn by the registry"
-        return self._folder / name
+        return self.folder / name
 
 
 def _same(path: Path, descriptor: int) -> bool:
