@@ -17,6 +17,7 @@ from typing import Final, Literal, get_args
 from registry.errors import Problem
 from registry.formats.base.modules import layers
 from registry.service.plain import FUSED, LINEAR, leaf
+from registry.service.recipes import COMPACT
 from schemas.adapter import AdapterManifest, FactorManifest
 from schemas.base import BaseManifest
 
@@ -135,7 +136,7 @@ def _whole_problems(adapter: AdapterManifest, engine: Engine) -> Iterator[Proble
 def _scale_problems(adapter: AdapterManifest, engine: Engine) -> Iterator[Problem]:
     factors = adapter.factors
     if any("E" in factor.extra for factor in factors):
-        yield _unsupported(engine, ("factors", "extra", "E"), "AdaLoRA's triplets", _PLAIN)
+        yield _unsupported(engine, ("factors", "extra", "E"), "AdaLoRA's triplets", COMPACT)
     stabilised = [factor for factor in factors if factor.scale.rule == "alpha_over_sqrt_r" and factor.rank > 1]
     if stabilised and not engine.rslora:
         root = max(factor.rank for factor in stabilised) ** 0.5

@@ -10,6 +10,7 @@ from registry.errors import Problem
 from registry.formats.base.modules import Layer, layers
 from registry.service.composer import FactorOrder
 from registry.service.recipes import (
+    COMPACT,
     TRIPLETS,
     Making,
     Recipe,
@@ -100,8 +101,10 @@ def _whole_problems(parent: AdapterManifest) -> list[Problem]:
         hint = "Convert it to portable first (`registry convert REF --to portable --initial SNAPSHOT`)."
         observed = f"a {parent.payload} adapter, initializer {parent.initializer}"
         found.append(problem("NOT_PLAIN_LORA", ("payload",), "factors of the original base", observed, hint))
+    triplets = any("E" in factor.extra for factor in parent.factors)
     for item in parent.full_replacements:
         hint = "Export it with the profile peft, or make a dense release; a trained tensor is never dropped."
+        hint = COMPACT if triplets else hint
         path = ("full_replacements", item.name)
         found.append(problem("NOT_PLAIN_LORA", path, "factors alone", "a tensor replaced as a whole", hint))
     return found

@@ -16,6 +16,9 @@ MATRICES: Final = ("B@A", "(B@A)^T")
 """Orders in which b a is one matrix product."""
 TRIPLETS: Final = frozenset({"E"})
 """The extra tensors of AdaLoRA."""
+COMPACT: Final = (
+    "Make pairs of AdaLoRA's triplets, heads kept (`registry convert REF --to compact`), and go on with that."
+)
 ScaleOf = Callable[[int], Scale]
 """The scale of a factor by its rank."""
 
@@ -112,7 +115,8 @@ def matrix_problems(adapter: AdapterManifest, extras: frozenset[str] = frozenset
         more = sorted(factor.extra.keys() - extras)
         if more:
             path = ("factors", key_of(factor), "extra")
-            found.append(problem("FACTORS_NOT_PLAIN", path, "a and b alone", ", ".join(more), hint))
+            way = COMPACT if TRIPLETS.issuperset(more) else hint
+            found.append(problem("FACTORS_NOT_PLAIN", path, "a and b alone", ", ".join(more), way))
         if factor.order not in MATRICES or len(factor.a.shape) != 2:
             path = ("factors", key_of(factor), "order")
             observed = f"{factor.order} of shape {list(factor.a.shape)}"

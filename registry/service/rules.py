@@ -10,6 +10,7 @@ from registry.errors import Problem
 from registry.formats.base.modules import Layer, layers
 from registry.service.composer import FactorOrder, Term
 from registry.service.recipes import (
+    COMPACT,
     TRIPLETS,
     Making,
     Recipe,
@@ -36,7 +37,8 @@ def portable(parent: AdapterManifest, initial: AdapterManifest) -> Recipe:
     The rank-stabilised case is refused with ranks or alphas that differ: a config of one rank and patterns has no
     portable form there (V 0x09A).
     """
-    refuse([*_native_problems(parent), *_start_problems(parent, initial)])
+    refuse(_not_native(parent))
+    refuse([*matrix_problems(parent), *_pattern_problems(parent), *_start_problems(parent, initial)])
     pairs = list(zip(parent.factors, initial.factors, strict=True))
     family = "rslora" if parent.factors[0].scale.rule == "alpha_over_sqrt_r" else "lora"
     return Recipe(
@@ -139,19 +141,24 @@ def _doubled(trained: FactorManifest, start: FactorManifest, family: str) -> Mak
     return Making(replace(order_of(trained), terms=terms), like(trained, _kept(scale), family))
 
 
-def _native_problems(parent: AdapterManifest) -> list[Problem]:
-    found = matrix_problems(parent)
-    if parent.payload != "native" or parent.initializer not in SUBTRACTED:
-        observed = f"a {parent.payload} adapter, initializer {parent.initializer}"
-        expected = f"native factors of {', '.join(sorted(SUBTRACTED))}"
-        hint = "An adapter of the original base is portable already; LoftQ belongs to its own quantised base."
-        found.append(problem("CONVERSION_NOT_NATIVE", ("initializer",), expected, observed, hint))
+def _not_native(parent: AdapterManifest) -> list[Problem]:
+    if parent.payload == "native" and parent.initializer in SUBTRACTED:
+        return []
+    observed = f"a {parent.payload} adapter, initializer {parent.initializer}"
+    expected = f"native factors of {', '.join(sorted(SUBTRACTED))}"
+    hint = "An adapter of the original base is portable already; LoftQ belongs to its own quantised base."
+    if any("E" in factor.extra for factor in parent.factors):
+        hint = f"It belongs to the original base already. {COMPACT}"
+    return [problem("CONVERSION_NOT_NATIVE", ("initializer",), expected, observed, hint)]
+
+
+def _pattern_problems(parent: AdapterManifest) -> list[Problem]:
     scales = {(factor.rank, factor.scale.alpha) for factor in parent.factors}
-    if len(scales) > 1 and any(factor.scale.rule == "alpha_over_sqrt_r" for factor in parent.factors):
-        hint = "Bake the scales first, or train with one rank and alpha; the classic alpha / r converts with patterns."
-        expected, observed = "one rank and one alpha under alpha / sqrt(r)", f"{len(scales)} of them"
-        found.append(problem("PATTERNED_RSLORA", ("factors",), expected, observed, hint))
-    return found
+    if len(scales) == 1 or all(factor.scale.rule != "alpha_over_sqrt_r" for factor in parent.factors):
+        return []
+    hint = "Bake the scales first, or train with one rank and alpha; the classic alpha / r converts with patterns."
+    expected, observed = "one rank and one alpha under alpha / sqrt(r)", f"{len(scales)} of them"
+    return [problem("PATTERNED_RSLORA", ("factors",), expected, observed, hint)]
 
 
 def _start_problems(parent: AdapterManifest, initial: AdapterManifest) -> list[Problem]:

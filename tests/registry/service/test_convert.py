@@ -387,3 +387,17 @@ def test_another_result_of_a_conversion_is_named_with_its_distance(converted: Co
     # A rebase computes nothing.
     assert [fault.code for fault in faults] == ["RECOMPUTE_DIFFERS"] * 5
     assert all("deltas 0.0" in fault.observed for fault in faults)
+
+
+def test_triplets_are_told_the_way_that_keeps_their_head(registry: Context) -> None:
+    head = {"classifier.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    stored.put(registry, "tiny", "ada", {QUERY: triplet(1, [1.0, 0.0, 2.0])}, head, family="adalora")
+    stored.put(registry, "tiny", "start", {QUERY: random_factor(2, 3)})
+    for wish in (Wish("portable", initial="start"), Wish("cast", store="BF16"), Wish("plain_lora")):
+        with pytest.raises(RefusedError) as refused:
+            convert(registry, "ada", wish)
+        assert all("--to compact" in problem.hint for problem in refused.value.problems), wish
+    made = stored.load(registry, convert(registry, "ada", Wish("compact", "pairs")).output)
+    assert [item.name for item in made.full_replacements] == ["classifier.weight"]
+    # What is told can be done: the pairs are no triplets for any of the other rules.
+    assert convert(registry, "pairs", Wish("cast", store="BF16")).created
