@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
 from anyio import sleep, to_thread
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
+from registry.api.answers import linked
 from registry.api.auth import Composing, Reading
+from registry.api.parameters import After, Limit
 from registry.errors import UnavailableError
 from registry.service import jobs
 from registry.service.context import Context
@@ -28,16 +30,15 @@ LastEvent = Annotated[
 @router.get("")
 def get_jobs(
     context: Reading,
+    request: Request,
     response: Response,
     status: Status | None = None,
-    after: Annotated[str | None, Query(description="The `next` token of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    after: After = None,
+    limit: Limit = 50,
 ) -> JobPage:
     """Jobs, newest first, without their results."""
     page = jobs.ls(context, status, after, limit)
-    if page.next is not None:
-        wanted = "" if status is None else f"status={status}&"
-        response.headers["Link"] = f'</v1/jobs?{wanted}after={page.next}&limit={limit}>; rel="next"'
+    linked(request, response, page.next)
     return page
 
 

@@ -14,6 +14,7 @@ from registry.cli import (
     declare,
     handout,
     inspect,
+    job,
     leases,
     look,
     methods,
@@ -24,12 +25,15 @@ from registry.cli import (
     retire,
     stack,
     tokens,
+    webhook,
 )
 from registry.cli.state import Commands, State
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(version("adapter-registry"), prog_name="registry")
+@click.option("--url", help="A registry server, such as https://HOST; empty for a registry here. [REGISTRY_URL]")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the server's token. [REGISTRY_TOKEN]")
 @click.option("--home", type=click.Path(path_type=Path), help="Folder of database and store. [REGISTRY_HOME]")
 @click.option("--database-url", help="sqlite:///FILE or postgresql+psycopg://… [REGISTRY_DATABASE_URL]")
 @click.option("--store-url", help="A folder or s3://BUCKET/PREFIX. [REGISTRY_STORE_URL]")
@@ -54,12 +58,14 @@ for command in (
     *contracts.COMMANDS,
     *continual.COMMANDS,
     *leases.COMMANDS,
+    *job.COMMANDS,
     *policy.COMMANDS,
     *operate.COMMANDS,
     *oracle.COMMANDS,
     *retire.COMMANDS,
     *stack.COMMANDS,
     *tokens.COMMANDS,
+    *webhook.COMMANDS,
 ):
     cli.add_command(command)
 

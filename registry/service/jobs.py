@@ -117,7 +117,7 @@ def submit_export(context: Context, ref: str, form: Form) -> Job:
     with context.database.reading() as reader:
         parsed = parse_ref(ref)
         if isinstance(parsed, ChannelRef):
-            pinned = export.generation_of(reader, parsed.channel, parsed.generation).label
+            pinned = f"channel:{export.generation_of(reader, parsed.channel, parsed.generation).label}"
         else:
             pinned = resolve.digest_of(reader, ref)
     request: JsonObject = {

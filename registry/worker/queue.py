@@ -55,6 +55,7 @@ class JobQueue:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._leave_at = float("inf")
+        self._running = set[str]()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
 
     def start(self) -> None:
@@ -73,8 +74,7 @@ class JobQueue:
         self._thread.join()
 
     def _run(self) -> None:
-        self._until(lambda: _ONE.acquire(blocking=False))
-        if self._stopping.is_set():
+        if not self._until(lambda: _ONE.acquire(blocking=False)):
             return
         try:
             self._until(self._executors.live)
@@ -84,19 +84,21 @@ class JobQueue:
                 self._wake.wait(LOOK_S)
                 self._wake.clear()
         finally:
-            DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(GRACE_S) + 5)
+            patience = int(GRACE_S) + 5 if self._running else 0
+            DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=patience)
             self._executors.close()
             _ONE.release()
 
-    def _until(self, attempt: Callable[[], bool]) -> None:
-        """Try until it is done or this process stops."""
+    def _until(self, attempt: Callable[[], bool]) -> bool:
+        """Try until it is done; False when this process has to stop before."""
         while not self._stopping.is_set():
             try:
                 if attempt():
-                    return
+                    return True
             except _AWAY as away:
                 log.warning("jobs wait: %s", away)
             self._stopping.wait(LOOK_S)
+        return False
 
     def _launched(self) -> bool:
         DBOS.destroy(destroy_registry=True)
@@ -104,7 +106,11 @@ class JobQueue:
 
         @DBOS.workflow(name="job", max_recovery_attempts=None)
         def job(job_id: str) -> None:
-            perform(self._context, job_id, Worker(self.name, _once, lambda: time.monotonic() > self._leave_at))
+            self._running.add(job_id)
+            try:
+                perform(self._context, job_id, Worker(self.name, _once, lambda: time.monotonic() > self._leave_at))
+            finally:
+                self._running.discard(job_id)
 
         self._workflow = job
         DBOS.launch()

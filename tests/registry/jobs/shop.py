@@ -1,0 +1,159 @@
+"""A registry whose jobs are done by real processes: servers and workers that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+
+from registry.client import EmbeddedRegistry
+from registry.db.rows import AuditEventRow, RunRecordRow
+from registry.service import jobs, specs
+from registry.service.jobs import Job
+from registry.settings import Settings
+from registry.wiring import initialise
+from tests.registry.jobs import large
+from tests.support import tiny
+from tests.support.databases import stop_with_parent
+from tests.support.served import PRIVATE, Served, serving
+
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A `registry worker`."""
+
+    handle: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.handle.kill()
+        self.handle.wait()
+
+    def ask_to_stop(self) -> int:
+        """End it as an operator does, and its exit code."""
+        self.handle.send_signal(signal.SIGTERM)
+        return self.handle.wait(PATIENCE_S)
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A registry in `folder` on a database."""
+
+    folder: Path
+    database_url: str
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes may run jobs at a time."""
+        return self.database_url.startswith("postgresql")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What points a command here."""
+        return {
+            "REGISTRY_HOME": str(self.folder / "home"),
+            "REGISTRY_DATABASE_URL": self.database_url,
+            "REGISTRY_WORKERS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    @contextmanager
+    def open(self) -> Iterator[EmbeddedRegistry]:
+        """The registry in this process."""
+        settings = Settings(home=self.folder / "home", database_url=self.database_url, workers=1, principal="tester")
+        with EmbeddedRegistry.open(settings) as registry:
+            yield registry
+
+    def furnish(self, shards: int = 1) -> Shop:
+        """Create it with a large base and a small one, and two adapters of each."""
+        home = Settings(home=self.folder / "home", database_url=self.database_url)
+        initialise(home)
+        with self.open() as registry:
+            registry.add_base(large.write_base(self.folder / "large", shards), large.BASE)
+            registry.add_base(tiny.write_base(self.folder / "tiny"), "tiny")
+            for seed, name in enumerate(("one", "two"), 1):
+                registry.add_adapter(large.write_adapter(self.folder / name, seed), large.BASE, name)
+                registry.add_adapter(tiny.write_adapter(self.folder / f"{name}-small", seed), "tiny", f"{name}-small")
+        return self
+
+    @contextmanager
+    def worker(self) -> Iterator[Process]:
+        """A worker that is gone at the end."""
+        log = self.folder / f"worker-{time.monotonic_ns()}.log"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(PRIVATE)}
+        with log.open("wb") as stream:
+            handle = subprocess.Popen(
+                [sys.executable, "-m", "registry.app", "worker"],
+                stdout=stream,
+                stderr=stream,
+                env={**kept, **self.environment},
+                preexec_fn=stop_with_parent,
+            )
+        process = Process(handle, log)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+    @contextmanager
+    def server(self, *options: str) -> Iterator[Served]:
+        """A server that is gone at the end."""
+        with serving(self.folder, self.environment, *options) as made:
+            yield made
+
+    def submit(self, spec: dict[str, Any]) -> Job:
+        """Ask for a composition."""
+        with self.open() as registry:
+            return jobs.submit_composition(registry.context, specs.parse_spec(json.dumps(spec).encode()))
+
+    def job(self, job_id: str) -> Job:
+        """Where a job stands."""
+        with self.open() as registry:
+            return registry.job(job_id)
+
+    def until(self, job_id: str, seen: Callable[[Job], bool], patience_s: float = PATIENCE_S) -> Job:
+        """Wait for a job to be as wanted."""
+        deadline = time.monotonic() + patience_s
+        with self.open() as registry:
+            while True:
+                found = registry.job(job_id)
+                if seen(found):
+                    return found
+                assert time.monotonic() < deadline, (found, self.logs())
+                time.sleep(0.1)
+
+    def logs(self) -> str:
+        """What the processes wrote."""
+        return "\n".join(path.read_text(encoding="utf-8")[-3000:] for path in self.folder.glob("*.log"))
+
+    def counts(self) -> tuple[int, int]:
+        """Compositions that ran, and compositions that were stored or named, by the audit."""
+        with self.open() as registry, registry.context.database.reading() as reader:
+            ran = reader.session.scalar(select(func.count()).select_from(RunRecordRow))
+            told = AuditEventRow.action.in_(("composition.store", "composition.name"))
+            stored = reader.session.scalar(select(func.count()).select_from(AuditEventRow).where(told))
+        return ran or 0, stored or 0
+
+
+def midway(job: Job) -> bool:
+    """Some modules are done, and others are not."""
+    return job.status == "running" and job.progress is not None and int(str(job.progress["done"])) >= 2
+
+
+def small_spec(name: str, weight: float) -> dict[str, Any]:
+    """A composition that takes a moment."""
+    members = [{"ref": "one-small", "weight": 1.0}, {"ref": "two-small", "weight": weight}]
+    return {"name": name, "base": "tiny", "method": "cat", "space": "delta", "members": members}
