@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from registry.api.request_ids import HEADER
 from registry.errors import (
@@ -122,7 +123,15 @@ def http_response(request: Request, error: Exception) -> Response:
     found = kind(Problem(code=code, expected=expected, observed=observed[:300], hint=_SEE))
     title = HTTPStatus(error.status_code).phrase
     body = document_of(found) | {"status": error.status_code, "title": title}
-    return Response(json.dumps(body), error.status_code, error.headers, MEDIA_TYPE)
+    headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    return Response(json.dumps(body), error.status_code, headers, MEDIA_TYPE)
+
+
+def _allowed(request: Request) -> str:
+    """Every method of a path; the framework names those of the first route alone."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in here for method in route.methods or ()}))
 
 
 def invalid_response(request: Request, error: Exception) -> Response:
