@@ -251,7 +251,7 @@ class ProblemItem(Record):
 
 
 class ProblemOut(Record):
-    """RFC 9457 problem+json; `code` and `type` are stable, a refused composition also carries its stored `decision`."""
+    """RFC 9457 problem+json: `code` and `type` are stable; `head`, `decision` and `size` come with their errors."""
 
     type: str
     title: str
@@ -260,5 +260,6 @@ class ProblemOut(Record):
     code: str
     errors: tuple[ProblemItem, ...]
     head: str | None = None
+    size: int | None = Field(default=None, description="Bytes there are, where a range or offset lies outside.")
     admission: Digest | Literal[""] | None = None
     decision: dict[str, Any] | None = None
