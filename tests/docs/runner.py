@@ -21,7 +21,7 @@ from tests.docs.page import Command, Fence, commands, fences, matches, tidy
 from tests.docs.session import ROOT, Session, free_port
 from tests.support.databases import PostgresServer
 
-PAGES: Final = ("README.md", "docs/concepts.md", "docs/operations.md")
+PAGES: Final = ("README.md", "docs/concepts.md", "docs/operations.md", "docs/serving.md")
 DATABASES: Final = ("adapters", "restored")
 BUCKET: Final = "adapters"
 
