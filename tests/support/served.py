@@ -101,17 +101,8 @@ class Served:
 
     def upload(self, path: str, directory: Path, fields: Mapping[str, str], token: str) -> Answer:
         """The files of a directory in one multipart POST."""
-        edge = uuid4().hex
-        parts = [
-            f'--{edge}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
-            for key, value in fields.items()
-        ]
-        for file in sorted(directory.iterdir()):
-            head = f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="{file.name}"\r\n\r\n'
-            parts += [head.encode(), file.read_bytes(), b"\r\n"]
-        parts.append(f"--{edge}--\r\n".encode())
-        form = {"Content-Type": f"multipart/form-data; boundary={edge}"}
-        return self.ask("POST", path, token=token, body=b"".join(parts), headers=form)
+        body, form = multipart(directory, fields)
+        return self.ask("POST", path, token=token, body=body, headers=form)
 
     def until(self, done: Callable[[], bool], patience_s: float = START_S) -> None:
         """Wait until something holds; no answer counts as not yet."""
@@ -143,6 +134,20 @@ class Served:
         self._process.wait(START_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def multipart(directory: Path, fields: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+    """The files of a directory and some fields as one form, and its header."""
+    edge = uuid4().hex
+    parts = [
+        f'--{edge}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in fields.items()
+    ]
+    for file in sorted(directory.iterdir()):
+        head = f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="{file.name}"\r\n\r\n'
+        parts += [head.encode(), file.read_bytes(), b"\r\n"]
+    parts.append(f"--{edge}--\r\n".encode())
+    return b"".join(parts), {"Content-Type": f"multipart/form-data; boundary={edge}"}
 
 
 @contextmanager
