@@ -193,12 +193,18 @@ def _common(operation: Document) -> Iterator[int]:
 
 def _show_example(operation: Document, schemas: Document) -> None:
     """The example of a body where tools look for it, beside the reference to its schema."""
-    for content in operation.get("requestBody", {}).get("content", {}).values():
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         schema = content["schema"]
         named = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
         examples = schema.pop("examples", None) or named.get("examples")
-        if examples and "example" not in content and "examples" not in content:
-            content["example"] = examples[0]
+        if kind == "application/json" and "example" not in content:
+            content["example"] = examples[0] if examples else _of_fields(named)
+
+
+def _of_fields(schema: Document) -> Document:
+    """An example of the fields that have one."""
+    fields = schema.get("properties", {}).items()
+    return {name: field["examples"][0] for name, field in fields if "examples" in field}
 
 
 def _problem_schema() -> Document:

@@ -9,7 +9,7 @@ from typing import Final
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from registry.api.request_ids import HEADER
 from registry.errors import (
@@ -66,6 +66,7 @@ HTTP_STATUS: Final[dict[type[ProblemError], tuple[int, str]]] = {
     ConditionError: (422, "A condition needs an acknowledgement"),
 }
 
+_METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 MEDIA_TYPE: Final = "application/problem+json"
 _SEE: Final = "See /openapi.json for the paths of this server and the form of each request."
 _BY_FRAMEWORK: Final = {
@@ -129,9 +130,11 @@ def http_response(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> str:
     """Every method of a path; the framework names those of the first route alone."""
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
-    here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in here for method in route.methods or ()}))
+    routes = request.app.routes
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return ", ".join(
+        method for method, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    )
 
 
 def invalid_response(request: Request, error: Exception) -> Response:

@@ -72,9 +72,9 @@ class Api:
         return Api(self.client, bearer(context, *allow))
 
 
-def bearer(context: Context, *allow: str) -> dict[str, str]:
+def bearer(context: Context, *allow: str, principal: str = "caller") -> dict[str, str]:
     """The header of a new token."""
-    return {"Authorization": f"Bearer {tokens.create(context, 'caller', allow).secret}"}
+    return {"Authorization": f"Bearer {tokens.create(context, principal, allow).secret}"}
 
 
 @contextmanager
