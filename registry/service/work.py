@@ -9,14 +9,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from registry.db import Change, jobs
+from registry.db import Change, blobs, jobs
 from registry.db.rows import JobRow
 from registry.errors import CancelledError, InternalError, Problem, ProblemError, UnavailableError, error_document
 from registry.service import admit, convert, export
@@ -27,7 +27,7 @@ from registry.service.results import FileEntry
 from registry.service.task import Task
 from registry.service.wishes import Wish
 from schemas.canonical import JsonObject
-from schemas.digests import Digest
+from schemas.digests import BlobDigests, Digest
 from schemas.model import Record
 
 T = TypeVar("T")
@@ -188,6 +188,7 @@ def _export(context: Context, request: JsonObject) -> Record:
         card = export.entry(folder, folder / CARD)
         for entry in (*made.files, card):
             _keep(context, folder, entry)
+    _record(context, (*made.files, card))
     return made.model_copy(update={"directory": folder.name, "files": (*made.files, card)})
 
 
@@ -195,6 +196,16 @@ def _keep(context: Context, folder: Path, entry: FileEntry) -> None:
     task = context.task
     if not isinstance(task, JobTask) or entry.blob not in task.kept:
         context.store.put_file(folder / entry.path, expect=entry.blob)
+
+
+def _record(context: Context, entries: Sequence[FileEntry]) -> None:
+    """Let the files be found by their digests; nothing names them, so that they go when the grace is over."""
+
+    def work(change: Change) -> None:
+        blobs.put(change, [BlobDigests(entry.blob, entry.sha256, entry.size) for entry in entries])
+        blobs.mark_present(change, [entry.blob for entry in entries])
+
+    context.database.change("export.keep", context.principal, work)
 
 
 _WORK: Final[dict[str, Callable[[Context, JsonObject], Record]]] = {
