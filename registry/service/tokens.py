@@ -72,7 +72,7 @@ def create(context: Context, principal: str, allow: Iterable[str], *, expires_s:
             `SCOPE_INVALID`, `EXPIRY_INVALID`.
     """
     context.require("admin")
-    _check(principal, expires_s)
+    check(principal, expires_s)
     scopes = tuple(dict.fromkeys(str(Scope.parse(text)) for text in allow))
     secret = _PREFIX + secrets.token_urlsafe(32)
 
@@ -152,7 +152,8 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _check(principal: str, expires_s: float | None) -> None:
+def check(principal: str, expires_s: float | None) -> None:
+    """Pass what a token may have. Raises UsageProblemError `PRINCIPAL_INVALID`, `EXPIRY_INVALID`."""
     if not _PRINCIPAL.fullmatch(principal):
         hint = "Name the person or the machine that will hold the token."
         expected = "1-256 printable characters, no space at either end"

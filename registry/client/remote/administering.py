@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from registry.client.remote import paths
 from registry.client.remote.http import Http
+from registry.service import tokens
+from registry.service.grants import Scope
 from registry.service.tokens import ListedToken, NewToken
 from registry.service.webhooks import Deliveries, NewWebhook, Webhook
 from schemas.canonical import JsonObject, JsonValue
@@ -18,7 +20,9 @@ class Administering:
 
     def create_token(self, principal: str, allow: Sequence[str], *, expires_s: float | None = None) -> NewToken:
         """Make a bearer token that allows these scopes, for so many seconds; its secret is shown once."""
-        body: JsonObject = {"principal": principal, "allow": list[JsonValue](allow), "expires_s": expires_s}
+        tokens.check(principal, expires_s)
+        scopes = [str(Scope.parse(text)) for text in allow]
+        body: JsonObject = {"principal": principal, "allow": list[JsonValue](scopes), "expires_s": expires_s}
         return self.http.post(NewToken, "/v1/tokens", body, again=False)
 
     def tokens(self) -> tuple[ListedToken, ...]:

@@ -14,12 +14,9 @@ from tests.support import tiny
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(where: str, tmp_path: Path) -> Path:
     """A folder with a registry that holds two bases and a rank-stabilised adapter, as the working directory."""
-    monkeypatch.setenv("REGISTRY_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("REGISTRY_WORKERS", "1")
-    monkeypatch.chdir(tmp_path)
-    run("init")
+    assert where in ("embedded", "remote")
     for seed, name in enumerate(("tiny", "other")):
         run("add", "base", str(tiny.write_base(tmp_path / name, tiny.base_tensors(seed))), "--name", name)
     directory = tiny.write_adapter(tmp_path / "one", rank=4, use_rslora=True)

@@ -12,12 +12,9 @@ from tests.support import tiny
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(where: str, tmp_path: Path) -> Path:
     """A folder with a registry that holds a base and two adapters, as the working directory."""
-    monkeypatch.setenv("REGISTRY_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("REGISTRY_WORKERS", "1")
-    monkeypatch.chdir(tmp_path)
-    run("init")
+    assert where in ("embedded", "remote")
     run("add", "base", str(tiny.write_base(tmp_path / "base")), "--name", "tiny")
     for seed, name in enumerate(("one", "two"), 1):
         run("add", "adapter", str(tiny.write_adapter(tmp_path / name, seed)), "--base", "tiny", "--name", name)
