@@ -11,7 +11,7 @@ import numpy as np
 from tests.support import tiny
 
 HIDDEN = 384
-LAYERS = 10
+LAYERS = 8
 RANK = 24
 MODULES = tuple(
     f"encoder.layer.{layer}.attention.self.{name}" for layer in range(LAYERS) for name in ("query", "value")
@@ -19,12 +19,12 @@ MODULES = tuple(
 BASE = "large"
 
 
-def write_base(directory: Path, shards: int = 1) -> Path:
-    """The base, its weights spread over so many files."""
+def write_base(directory: Path) -> Path:
+    """The base, each of its weights in a file of its own."""
     config = tiny.CONFIG | {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "intermediate_size": HIDDEN}
     draw = np.random.default_rng(0)
     tensors = {f"{module}.weight": draw.standard_normal((HIDDEN, HIDDEN), dtype=np.float32) for module in MODULES}
-    tiny.write_base(directory, tensors, shards)
+    tiny.write_base(directory, tensors, shards=len(tensors))
     (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return directory
 

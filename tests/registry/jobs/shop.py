@@ -56,11 +56,6 @@ class Shop:
     database_url: str
 
     @property
-    def shared(self) -> bool:
-        """Whether several processes may run jobs at a time."""
-        return self.database_url.startswith("postgresql")
-
-    @property
     def environment(self) -> dict[str, str]:
         """What points a command here."""
         return {
@@ -77,12 +72,12 @@ class Shop:
         with EmbeddedRegistry.open(settings) as registry:
             yield registry
 
-    def furnish(self, shards: int = 1) -> Shop:
+    def furnish(self) -> Shop:
         """Create it with a large base and a small one, and two adapters of each."""
         home = Settings(home=self.folder / "home", database_url=self.database_url)
         initialise(home)
         with self.open() as registry:
-            registry.add_base(large.write_base(self.folder / "large", shards), large.BASE)
+            registry.add_base(large.write_base(self.folder / "large"), large.BASE)
             registry.add_base(tiny.write_base(self.folder / "tiny"), "tiny")
             for seed, name in enumerate(("one", "two"), 1):
                 registry.add_adapter(large.write_adapter(self.folder / name, seed), large.BASE, name)
