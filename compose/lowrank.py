@@ -9,6 +9,7 @@ norm comes from two Gram matrices, ``||B A||_F^2 = tr((B^T B)(A A^T))``, where t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, sqrt
 from typing import Final
 
@@ -41,16 +42,25 @@ from compose.shapes import (
 class Stacks:
     """All members of one module side by side: ``D = b @ diag(c) @ a``; `c` and `scales` repeat over a member's rows.
 
-    `b` and `a` are float64; `raw_b` holds the same numbers in the narrowest dtype that has all members'. `owner` is 1
-    where a row of the stack is a member's.
+    `raw_b` and `raw_a` are in the narrowest dtype that has all members'. `owner` is 1 where a row of the stack is a
+    member's.
     """
 
-    b: StackB
-    a: StackA
     raw_b: StackB
+    raw_a: StackA
     c: PerRow
     scales: PerRow
     owner: Owners
+
+    @cached_property
+    def b(self) -> StackB:
+        """The same numbers in float64."""
+        return self.raw_b.to(torch.float64)
+
+    @cached_property
+    def a(self) -> StackA:
+        """The same numbers in float64."""
+        return self.raw_a.to(torch.float64)
 
 
 def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
@@ -61,11 +71,9 @@ def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
     def per_row(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device).repeat_interleave(repeats)
 
-    raw_b = torch.cat([factor.b for factor in factors], dim=1)
     return Stacks(
-        b=raw_b.to(torch.float64),
-        a=torch.cat([factor.a for factor in factors], dim=0).to(torch.float64),
-        raw_b=raw_b,
+        raw_b=torch.cat([factor.b for factor in factors], dim=1),
+        raw_a=torch.cat([factor.a for factor in factors], dim=0),
         c=per_row([factor.coefficient for factor in factors]),
         scales=per_row([factor.scale for factor in factors]),
         owner=torch.eye(len(factors), dtype=torch.float64, device=device).repeat_interleave(repeats, dim=1),
@@ -113,7 +121,7 @@ def thin(columns: Columns, gram: Gram | None = None) -> Thin:
 def triangle(columns: Columns, gram: Gram | None = None) -> Triangle:
     """R of the thin QR, m = min(d, k): ``R^T R = X^T X``."""
     r = _cholesky(columns, gram)
-    return torch.linalg.qr(columns, mode="r").R if r is None else r
+    return torch.linalg.qr(columns.to(torch.float64), mode="r").R if r is None else r
 
 
 def _cholesky(columns: Columns, gram: Gram | None) -> Triangle | None:
@@ -180,7 +188,7 @@ class Grams:
 
     def core(self) -> Matrix:
         """``R_B diag(c) R_A^T``, which has the singular values of the sum."""
-        return (triangle(self.stacks.b, self.b) * self.stacks.c) @ triangle(self.stacks.a.T, self.a).T
+        return (triangle(self.stacks.raw_b, self.b) * self.stacks.c) @ triangle(self.stacks.raw_a.T, self.a).T
 
     def products(self) -> Products:
         """``<D_i, D_j>_F = tr(B_i^T B_j A_j A_i^T) s_i s_j``, block sums of one small elementwise product."""
@@ -191,7 +199,7 @@ class Grams:
         """The rounding floor of the largest addend ``c_i B_i A_i``."""
         owner = self.stacks.owner
         squares = (owner @ self.b.diagonal()) * (owner @ (self.a.diagonal() * self.stacks.c.square()))
-        return sqrt(float(squares.max())) * _floor(self.stacks.b, self.stacks.a)
+        return sqrt(float(squares.max())) * _floor(self.stacks.raw_b, self.stacks.raw_a)
 
 
 def grams_of(stacks: Stacks) -> Grams:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from compose.lowrank import Stacks, factor_error, grams_of, leading, product_norm, rank_above, stack, tuples
+import torch
+from torch import Tensor
+
+from compose.lowrank import Grams, Stacks, factor_error, leading, product_norm, rank_above, stack, trace_norm, tuples
 from compose.module import Figures, ModuleInput, ModuleOutput
-from compose.shapes import StackA, StackB
+from compose.shapes import GramR, StackA, StackB
 from compose.tensors import round_once, store_dtype, work_dtype
+
+TILE: Final = 1 << 17
+"""Elements in work at once: a core's own cache holds their float64 forms, and memory does not grow with the module."""
 
 
 def cat(module: ModuleInput) -> ModuleOutput:
@@ -17,24 +25,59 @@ def cat(module: ModuleInput) -> ModuleOutput:
     """
     work, store = work_dtype(module.choices.dtype), store_dtype(module.choices.dtype)
     stacks = stack(module.factors)
+    a = _weighted(stacks, work, store)
+    b = stacks.raw_b if stacks.raw_b.dtype == store else round_once(stacks.b, store)
+    grams = Grams(_gram(stacks.raw_b.T), a.gram, stacks)
+    error = trace_norm(grams.b, a.loss) if b is stacks.raw_b else None
+    return ModuleOutput(a.stored, b, _figures(grams, _error(stacks, b, a.stored) if error is None else error))
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """``c A`` as stored, with ``A A^T`` and ``X X^T`` of what storing takes, ``X = c A - stored``."""
+
+    stored: StackA
+    gram: GramR
+    loss: GramR
+
+
+def _weighted(stacks: Stacks, work: torch.dtype, store: torch.dtype) -> _Weighted:
+    raw, c = stacks.raw_a, stacks.c[:, None]
+    stored = torch.empty(raw.shape, dtype=store, device=raw.device)
+    gram, loss = (c.new_zeros(len(raw), len(raw)) for _ in range(2))
+    for columns in _tiles(raw):
+        tile = raw[:, columns].to(torch.float64)
+        exact = tile * c
+        rounded = round_once(exact if work == torch.float64 else tile.to(work) * c.to(work), store)
+        stored[:, columns] = rounded
+        gram.addmm_(tile, tile.T)
+        exact -= rounded
+        loss.addmm_(exact, exact.T)
+    return _Weighted(stored, gram, loss)
+
+
+def _gram(rows: Tensor) -> GramR:
+    """``X X^T`` of short, wide rows."""
+    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for columns in _tiles(rows):
+        tile = rows[:, columns].to(torch.float64)
+        gram.addmm_(tile, tile.T)
+    return gram
+
+
+def _tiles(rows: Tensor) -> Iterator[slice]:
+    width = max(1, TILE // len(rows))
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
+
+
+def _error(stacks: Stacks, b: StackB, a: StackA) -> float:
+    """The distance of the stored pair, where the Gram matrices do not tell it."""
     weighted = stacks.a * stacks.c[:, None]
-    a = weighted if work == torch.float64 else _weighted(module, work)
-    stored_a = round_once(a, store)
-    stored_b = stacks.raw_b if stacks.raw_b.dtype == store else round_once(stacks.b, store)
-    return ModuleOutput(stored_a, stored_b, _figures(stacks, weighted, stored_a, stored_b))
+    return product_norm(stacks.b, weighted - a) if b is stacks.raw_b else factor_error(stacks.b, weighted, b, a)
 
 
-def _weighted(module: ModuleInput, work: torch.dtype) -> StackA:
-    return torch.cat([factor.a.to(work) * factor.coefficient for factor in module.factors])
-
-
-def _figures(stacks: Stacks, weighted: StackA, stored_a: StackA, stored_b: StackB) -> Figures:
-    grams = grams_of(stacks)
+def _figures(grams: Grams, error: float) -> Figures:
     values = torch.linalg.svdvals(grams.core())
-    if stored_b is stacks.raw_b:
-        error = product_norm(stacks.b, weighted - stored_a, grams.b)
-    else:
-        error = factor_error(stacks.b, weighted, stored_b, stored_a)
     return Figures(
         norm=float(torch.linalg.norm(values)),
         singular_values=leading(values),
