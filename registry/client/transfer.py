@@ -116,7 +116,7 @@ def upload_file(
         with path.open("rb", buffering=0) as file:
             while True:
                 try:
-                    _upload(http, _Source(file, path.name, size, digest, piece), meter, patience)
+                    _upload(http, _Source(file, _hint(path), size, digest, piece), meter, patience)
                     break
                 except _InterruptedError as interrupted:
                     patience.wait(interrupted)
@@ -126,7 +126,7 @@ def upload_file(
 @dataclass(frozen=True)
 class _Source:
     file: BinaryIO
-    name: str
+    name: str | None
     size: int
     digest: Digest
     most: int
@@ -141,6 +141,11 @@ class _Source:
             yield block
             start += len(block)
             meter.at(start)
+
+
+def _hint(path: Path) -> str | None:
+    """The name, where it tells the server what to look for."""
+    return path.name if path.suffix == ".safetensors" else None
 
 
 def _upload(http: httpx2.Client, source: _Source, meter: _Meter, patience: _Patience) -> None:
