@@ -90,11 +90,12 @@ def _held(change: Change, lease_id: str) -> LeaseRow:
     row = found(change.one(mine), "LEASE_UNKNOWN", f"a lease {lease_id}", hint)
     now = _now(change, row.channel)
     if row.expires <= now:
+        # the same words each time, without the present: a conflict that a second run meets unchanged is real
         raise ConflictError(
             Problem(
                 code="LEASE_EXPIRED",
                 path=(lease_id,),
-                expected=f"a lease that holds at {now}",
+                expected="a lease that has not run out",
                 observed=f"one that ran out at {row.expires}",
                 hint="Take a new lease; renew earlier than the time to live.",
             )

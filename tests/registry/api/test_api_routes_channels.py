@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -148,6 +149,16 @@ def test_a_lease_is_taken_renewed_seen_and_released(stocked: Api) -> None:
     assert stocked.ask("DELETE", path).json()["code"] == "LEASE_UNKNOWN"
     assert stocked.post("/v1/channels/bot/leases", {"holder": "r", "ttl_s": 0.5}).status_code == 400
     assert stocked.post("/v1/channels/none/leases", {"holder": "r"}).status_code == 404
+
+
+def test_a_lease_that_ran_out_is_refused_at_once(stocked: Api) -> None:
+    stocked.publish("bot", "one", 0)
+    taken = stocked.post("/v1/channels/bot/leases", {"holder": "replica-7", "ttl_s": 1.0}).json()
+    time.sleep(1.1)
+    asked = time.monotonic()
+    late = stocked.ask("PUT", f"/v1/leases/{taken['id']}", json={})
+    assert (late.status_code, late.json()["code"]) == (409, "LEASE_EXPIRED")
+    assert time.monotonic() - asked < 15
 
 
 def test_publishing_takes_the_permission_for_the_channel(shelf: Api, light: Context) -> None:
