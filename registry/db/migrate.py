@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -11,15 +12,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from registry.db import engine as engines
 from registry.db import guards
-from registry.db.failures import classify
+from registry.db.failures import BUSY, classify
+from registry.db.queue import turn
 from registry.errors import Problem, UnavailableError
 
 _UPGRADE_LOCK: Final = 0x6164_6170_7465_7222
+PATIENCE_S: Final = 60.0
+"""How long an upgrade waits for other changes."""
 MISSING: Final = "SCHEMA_MISSING"
 OLDER: Final = "SCHEMA_OLDER"
 NEWER: Final = "SCHEMA_NEWER"
@@ -35,7 +39,7 @@ def current(url: str) -> str | None:
     path = engines.sqlite_path(url)
     if path is not None and not path.exists():
         return None
-    with _connected(url) as connection:
+    with _reading(url) as connection:
         return revision(connection)
 
 
@@ -58,7 +62,7 @@ def upgrade(url: str) -> None:
     Raises:
         UnavailableError: `SCHEMA_NEWER`; or the database is busy or away.
     """
-    with _connected(url, create=True) as connection:
+    with _writing(url) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
         problem = schema_problem(revision(connection))
@@ -93,10 +97,27 @@ def config(connection: Connection | None = None) -> Config:
 
 
 @contextmanager
-def _connected(url: str, *, create: bool = False) -> Iterator[Connection]:
-    engine = engines.open_engine(url, create=create)
+def _reading(url: str) -> Iterator[Connection]:
+    """A snapshot: every program that opens the registry looks at its schema, and waits for no writer to do so."""
+    engine = engines.open_engine(url)
+    with _begun(url, engine, engines.snapshot(engine)) as connection:
+        yield connection
+
+
+@contextmanager
+def _writing(url: str) -> Iterator[Connection]:
+    with turn(engines.sqlite_path(url), time.monotonic() + PATIENCE_S) as ours:
+        if not ours:
+            raise BUSY.as_error()
+        engine = engines.open_engine(url, create=True)
+        with _begun(url, engine, engine) as connection:
+            yield connection
+
+
+@contextmanager
+def _begun(url: str, engine: Engine, begins: Engine) -> Iterator[Connection]:
     try:
-        with engine.begin() as connection:
+        with begins.begin() as connection:
             yield connection
     except SQLAlchemyError as error:
         raise classify(error, engines.sqlite_path(url)).as_error() from error
