@@ -187,6 +187,7 @@ class VerificationIn(Record):
     deep: bool = False
     recompute: bool = False
     expect_head: str | None = Field(default=None, max_length=200)
+    base_files: bool = False
 
 
 class CollectionIn(Record):

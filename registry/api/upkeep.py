@@ -14,8 +14,16 @@ router = APIRouter(prefix="/v1", tags=["administration"])
 
 @router.post("/verifications")
 def post_verification(context: Administering, body: VerificationIn) -> Verified:
-    """Check what is stored: `faults` is empty when all is well. `deep` reads every byte, `recompute` composes again."""
-    return verify.verify(context, body.ref, deep=body.deep, recompute=body.recompute, expect_head=body.expect_head)
+    """Check what is stored: `faults` is empty when all is well. `deep` reads every byte, `recompute` composes again,
+    `base_files` re-hashes referenced base files where they lie."""
+    return verify.verify(
+        context,
+        body.ref,
+        deep=body.deep,
+        recompute=body.recompute,
+        expect_head=body.expect_head,
+        base_files=body.base_files,
+    )
 
 
 @router.post("/purges", status_code=201)

@@ -62,14 +62,17 @@ def check(state: State) -> None:
 @click.option(
     "--deep", is_flag=True, help="Re-hash every blob and tensor; compare referenced base files by size and time."
 )
+@click.option("--base-files", is_flag=True, help="Read referenced base files whole and re-hash them.")
 @click.option("--recompute", is_flag=True, help="Compose again and compare.")
 @click.option("--expect-head", metavar="HASH", help="The audit head you kept elsewhere.")
 @output_option
 @pass_state
-def verify(state: State, ref: str | None, deep: bool, recompute: bool, expect_head: str | None) -> None:
+def verify(
+    state: State, ref: str | None, deep: bool, base_files: bool, recompute: bool, expect_head: str | None
+) -> None:
     """Check what is stored against digests and audit chain; exit 7 when wrong."""
     with state.registry() as registry:
-        found = registry.verify(ref, deep=deep, recompute=recompute, expect_head=expect_head)
+        found = registry.verify(ref, deep=deep, recompute=recompute, expect_head=expect_head, base_files=base_files)
     summary = (
         f"{found.manifests} manifests, {found.blobs} blobs, {found.tensors} tensors, "
         f"{found.audit_events} audit events checked; {len(found.faults)} faults"

@@ -168,9 +168,12 @@ class EmbeddedRegistry(States, Handing, Jobs):
         deep: bool = False,
         recompute: bool = False,
         expect_head: str | None = None,
+        base_files: bool = False,
     ) -> Verified:
         """Check what is stored."""
-        return verify.verify(self.context, ref, deep=deep, recompute=recompute, expect_head=expect_head)
+        return verify.verify(
+            self.context, ref, deep=deep, recompute=recompute, expect_head=expect_head, base_files=base_files
+        )
 
     def create_token(self, principal: str, allow: Sequence[str], *, expires_s: float | None = None) -> NewToken:
         """Make a bearer token that allows these scopes, for so many seconds; its secret is shown once."""

@@ -115,6 +115,7 @@ class Looking(Protocol):
         deep: bool = False,
         recompute: bool = False,
         expect_head: str | None = None,
+        base_files: bool = False,
     ) -> Verified:
         """Check what is stored."""
         ...

@@ -17,6 +17,7 @@ from registry.service.context import Context
 from registry.service.decide import order_of
 from registry.service.results import Fault, Verified
 from registry.service.routers import tensors_of
+from registry.storage import hash_file
 from schemas.adapter import AdapterManifest
 from schemas.base import TensorRef
 from schemas.composition import AdmissionManifest, CompositionManifest, ResolvedSpec
@@ -37,12 +38,14 @@ def verify(
     deep: bool = False,
     recompute: bool = False,
     expect_head: str | None = None,
+    base_files: bool = False,
 ) -> Verified:
     """Check everything, or one manifest with all its ancestors.
 
     Manifests are re-hashed and the audit chain replayed; blobs are checked for presence and size, with `deep` re-hashed
-    together with every tensor, and referenced base files are compared by size and modification time. `recompute`
-    composes and converts again and compares the outputs. What was purged has no bytes to check.
+    together with every tensor, and referenced base files are compared by size and modification time. `base_files`
+    reads those files whole and re-hashes them, whatever their time says. `recompute` composes and converts again and
+    compares the outputs. What was purged has no bytes to check.
     """
     context.require("admin")
     with context.database.reading() as reader:
@@ -63,7 +66,9 @@ def verify(
         wanted = _tensors(adapters) | {ref.tensor: ref for router in routers for ref in tensors_of(router)}
         if deep:
             faults += _tensor_faults(context, reader, wanted, {fault.subject for fault in faults})
-            faults += [fault for row in sound if row.kind == "base" for fault in _base_faults(reader, row.digest)]
+        if deep or base_files:
+            bases = [row.digest for row in sound if row.kind == "base"]
+            faults += [fault for base in bases for fault in _base_faults(reader, base, rehash=base_files)]
         if recompute:
             compositions = [row.digest for row in sound if row.kind == CompositionManifest.KIND]
             faults += [fault for digest in compositions for fault in _recompute(context, reader, digest)]
@@ -159,8 +164,8 @@ def _tensor_faults(
                 yield _fault("TENSOR_DIGEST_MISMATCH", tensor, tensor, observed, hint)
 
 
-def _base_faults(reader: Reader, base: Digest) -> Iterator[Fault]:
-    """Referenced base files: present and, by size and modification time, unchanged since they were hashed."""
+def _base_faults(reader: Reader, base: Digest, *, rehash: bool) -> Iterator[Fault]:
+    """Referenced base files: present and unchanged since they were hashed, by size and time or by their bytes."""
     for row in tensors.base_files(reader, base):
         path = Path(row.directory) / row.path
         try:
@@ -169,9 +174,22 @@ def _base_faults(reader: Reader, base: Digest) -> Iterator[Fault]:
             hint = "Bring the directory back or add the base again from where it is now."
             yield _fault("BASE_BYTES_UNAVAILABLE", base, str(path), "no such file", hint)
             continue
-        if (now.st_size, now.st_mtime_ns) != (row.size, row.mtime_ns):
+        if rehash:
+            yield from _rehashed(base, path, row.blob)
+        elif (now.st_size, now.st_mtime_ns) != (row.size, row.mtime_ns):
             hint = "Add the base again: its digest tells whether the content changed."
             yield _fault("BASE_BYTES_CHANGED", base, f"{path} as hashed", "another size or time", hint)
+
+
+def _rehashed(base: Digest, path: Path, blob: Digest) -> Iterator[Fault]:
+    try:
+        observed = hash_file(path).digest
+    except ProblemError as error:
+        yield from _faults(error, base)
+        return
+    if observed != blob:
+        hint = f"Bring back the file of {blob}, or add what is there now as another base."
+        yield _fault("BASE_BYTES_CHANGED", base, f"{path} as {blob}", observed, hint)
 
 
 def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fault]:

@@ -49,7 +49,8 @@ class Looking:
         deep: bool = False,
         recompute: bool = False,
         expect_head: str | None = None,
+        base_files: bool = False,
     ) -> Verified:
         """Check what the server stores."""
-        body = {"ref": ref, "deep": deep, "recompute": recompute, "expect_head": expect_head}
-        return self.http.post(Verified, "/v1/verifications", {**body})
+        asked = {"ref": ref, "deep": deep, "recompute": recompute, "expect_head": expect_head, "base_files": base_files}
+        return self.http.post(Verified, "/v1/verifications", {**asked})

@@ -1,6 +1,7 @@
-"""Hands that go around the registry: a deep verification names each edit of the database file or a blob, and no more.
+"""Hands that go around the registry: a deep verification names each edit of the database or a blob, and no more.
 
-SQL edits run with every guard taken away and put back. Raw edits change bytes of the SQLite file itself.
+SQL edits run with every guard taken away and put back. Raw edits change bytes of the SQLite file itself; on PostgreSQL,
+whose pages carry checksums of their own, a superuser changes the same cells.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from registry.client import EmbeddedRegistry
 from registry.db import chain, manifests, migrate, tensors
 from registry.db.rows import AuditEventRow
 from schemas.adapter import AdapterManifest
 from schemas.digests import Digest
+from tests.support.databases import PostgresServer
 from tests.support.house import BASE, House, assert_whole, faults
 from tests.support.tampering import tamper
 from tests.support.warmed import Warmed
@@ -39,6 +42,11 @@ class Scene:
     other_blob: Digest
     tensor: Digest
     offset: str
+
+    @property
+    def on_sqlite(self) -> bool:
+        """Whether the database is a file."""
+        return self.house.database_url.startswith("sqlite")
 
     @property
     def file(self) -> Path:
@@ -77,12 +85,18 @@ class Edit:
     found: tuple[tuple[str, str], ...]
 
 
-def sql(*statements: str) -> Callable[[Scene], None]:
-    return lambda scene: scene.sql(*statements)
+def sql(*statements: str, postgresql: str | None = None) -> Callable[[Scene], None]:
+    return lambda scene: scene.sql(*(statements if postgresql is None or scene.on_sqlite else (postgresql,)))
 
 
-def raw(before: str, after: str) -> Callable[[Scene], None]:
-    return lambda scene: scene.raw(before, after)
+def raw(before: str, after: str, postgresql: str) -> Callable[[Scene], None]:
+    return lambda scene: scene.raw(before, after) if scene.on_sqlite else scene.sql(postgresql)
+
+
+def in_bytes(before: str, after: str, where: str) -> str:
+    """PostgreSQL's statement that changes text in the bytes of manifests."""
+    changed = f"convert_to(replace(convert_from(data, 'UTF8'), '{before}', '{after}'), 'UTF8')"
+    return f"UPDATE manifest SET data = {changed} WHERE {where}"
 
 
 def flip(scene: Scene) -> None:
@@ -106,7 +120,10 @@ def replace(scene: Scene) -> None:
 BLOB_CHANGED = (("BLOB_DIGEST_MISMATCH", "{blob}"),)
 EDITS = {
     "manifest bytes": Edit(
-        sql("UPDATE manifest SET data = replace(data, 'lora', 'lorb') WHERE digest = '{two}'"),
+        sql(
+            "UPDATE manifest SET data = replace(data, 'lora', 'lorb') WHERE digest = '{two}'",
+            postgresql=in_bytes("lora", "lorb", "digest = '{two}'"),
+        ),
         (("MANIFEST_DIGEST_MISMATCH", "{two}"), ("ROW_EDITED", 'manifest ["{two}"]')),
     ),
     "version of a name": Edit(
@@ -142,14 +159,28 @@ EDITS = {
         (("EVENT_MISSING", "audit_event [3]"), ("EVENT_MISSING", 'blob ["{other_blob}"]')),
     ),
     "raw byte of a generation": Edit(
-        raw("{publication}canary", "{publication}canarz"), (("ROW_EDITED", 'generation ["bot",2]'),)
+        raw(
+            "{publication}canary",
+            "{publication}canarz",
+            "UPDATE generation SET reason = 'canarz' WHERE channel = 'bot' AND number = 2",
+        ),
+        (("ROW_EDITED", 'generation ["bot",2]'),),
     ),
     "raw byte of a manifest": Edit(
-        raw('"reason":"canary"', '"reason":"canarz"'),
+        raw(
+            '"reason":"canary"',
+            '"reason":"canarz"',
+            in_bytes("canary", "canarz", "digest = '{publication}'"),
+        ),
         (("MANIFEST_DIGEST_MISMATCH", "{publication}"), ("ROW_EDITED", 'manifest ["{publication}"]')),
     ),
     "raw byte of an audit event": Edit(
-        raw("composition.storetester", "composition.storetestes"), (("EVENT_EDITED", "audit_event [5]"),)
+        raw(
+            "composition.storetester",
+            "composition.storetestes",
+            "UPDATE audit_event SET principal = 'testes' WHERE sequence = 5",
+        ),
+        (("EVENT_EDITED", "audit_event [5]"),),
     ),
     "blob byte flipped": Edit(flip, BLOB_CHANGED),
     "blob truncated": Edit(truncate, BLOB_CHANGED),
@@ -169,9 +200,10 @@ def make_scene(house: House, warmed: Warmed) -> Scene:
         registry.alias("one@1", "stable")
         registry.alias("one@2", "stable")
         scene = _scene(house, registry, publication)
-    with sqlite3.connect(scene.file) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
+    if scene.on_sqlite:
+        with sqlite3.connect(scene.file) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
     return scene
 
 
@@ -184,20 +216,29 @@ def _scene(house: House, registry: EmbeddedRegistry, publication: Digest) -> Sce
     return Scene(house, base.digest, one.digest, two.digest, publication, blob, other, tensor, str(place.offset))
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory, warmed: Warmed) -> Scene:
-    """Made once; every test tampers with a copy."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warmed: Warmed) -> Scene:
+    """Made once on each database; every test tampers with a copy."""
     folder = tmp_path_factory.mktemp("original")
     url = f"sqlite:///{folder / 'registry.db'}"
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = server.url(server.create())
     migrate.upgrade(url)
     return make_scene(House(folder, url), warmed)
 
 
 @pytest.fixture
-def scene(original: Scene, tmp_path: Path) -> Scene:
+def scene(original: Scene, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """A copy to tamper with."""
     folder = Path(shutil.copytree(original.house.folder, tmp_path / "copy"))
-    return Scene(**(original.__dict__ | {"house": House(folder, f"sqlite:///{folder / 'registry.db'}")}))
+    if original.on_sqlite:
+        yield Scene(**(original.__dict__ | {"house": House(folder, f"sqlite:///{folder / 'registry.db'}")}))
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create(str(make_url(original.house.database_url).database))
+    yield Scene(**(original.__dict__ | {"house": House(folder, server.url(name))}))
+    server.drop(name)
 
 
 def found(scene: Scene, expect_head: str | None = None) -> Found:
@@ -242,3 +283,22 @@ def test_a_changed_base_file_is_named_by_its_base(scene: Scene, original: Scene)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert changed == {("BASE_BYTES_CHANGED", scene.base)}
     assert found(scene) == set()
+
+
+def test_a_base_file_changed_behind_its_old_time_is_named_only_when_its_bytes_are_read(
+    scene: Scene, original: Scene
+) -> None:
+    file = original.house.folder / "base" / "model.safetensors"
+    status, data = file.stat(), file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    try:
+        assert found(scene) == set()
+        with scene.house.open() as registry:
+            named = {(fault.code, fault.subject) for fault in registry.verify(base_files=True).faults}
+        assert named == {("BASE_BYTES_CHANGED", scene.base)}
+    finally:
+        file.write_bytes(data)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with scene.house.open() as registry:
+        assert registry.verify(base_files=True).faults == ()
