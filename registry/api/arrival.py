@@ -77,10 +77,11 @@ class _Gathered:
     async def fill(self, receive: Receive) -> bool:
         """Take in one message; False at the end of the body."""
         try:
-            async with asyncio.timeout(_PAUSE_S if self._chunks else None):
+            async with asyncio.timeout(_PAUSE_S if self._chunks or self._writing else None):
                 message = await receive()
         except TimeoutError:
             await self.flush()
+            await self.settled()  # a refusal does not wait for bytes that may never come
             return True
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
