@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from registry.db import Reader, files, names
+from registry.db import Reader, files, jobs, names
 from registry.service import resolve
 from registry.service.context import Context
 from schemas.digests import Digest
@@ -25,6 +25,12 @@ def of_path(context: Context, path: str, parameters: Mapping[str, str], query: M
         return frozenset()
     with context.database.reading() as reader:
         return _of_blob(reader, ref) if "/blobs/" in path else _of_ref(reader, ref)
+
+
+def is_own_job(context: Context, job_id: str) -> bool:
+    """Whether the caller asked for this job. Raises NotFoundError `JOB_UNKNOWN`."""
+    with context.database.reading() as reader:
+        return jobs.get(reader, job_id).principal == context.principal
 
 
 def _of_ref(reader: Reader, ref: str) -> frozenset[str]:

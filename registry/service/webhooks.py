@@ -106,6 +106,7 @@ def deliveries(context: Context, webhook: str, after: str | None = None, limit: 
     """What was sent to a webhook, newest first. Raises NotFoundError `WEBHOOK_UNKNOWN`."""
     context.require("admin")
     with context.database.reading() as reader:
+        webhooks.get(reader, webhook)
         page = webhooks.deliveries(reader, webhook, after, limit).map(_delivery)
     return Deliveries(items=page.items, next=page.next)
 

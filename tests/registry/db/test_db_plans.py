@@ -28,6 +28,7 @@ from registry.db import (
     statements,
     tensors,
     tokens,
+    webhooks,
 )
 from registry.db.manifests import ManifestFilter
 from tests.registry.db.examples import ME, adapter, base, compose, digest, publish, store
@@ -72,6 +73,9 @@ REQUESTS: dict[str, Callable[[Reader], object]] = {
     "token": lambda r: tokens.find(r, digest("s")),
     "jobs": lambda r: jobs.page(r, "queued"),
     "leases": lambda r: leases.of(r, "live"),
+    "holders of a file": lambda r: files.holders(r, digest("x")),
+    "messages that are due": lambda r: webhooks.due(r),
+    "messages to a webhook": lambda r: webhooks.deliveries(r, "w", TOKEN),
     "events": lambda r: audit.page(r, "WzVd"),
 }
 
