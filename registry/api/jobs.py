@@ -21,6 +21,15 @@ from registry.service.jobs import Job, JobPage, Status
 
 LOOK_S: Final = 0.25
 PING_S: Final = 15.0
+_EVENT: Final = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"enum": ["progress", "done", "failed", "cancelled"]},
+        "data": {"type": "string", "contentMediaType": "application/json", "description": "The job."},
+    },
+}
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 LastEvent = Annotated[
     str | None, Header(description="The id of the last event that arrived; the stream goes on there.")
@@ -58,7 +67,7 @@ def delete_job(context: Composing, job_id: str) -> Job:
     "/{job_id}/events",
     response_class=StreamingResponse,
     responses={
-        200: {"description": "Events as they come", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {"description": "Events as they come", "content": {"text/event-stream": {"schema": _EVENT}}},
         204: {"description": "The last event there is arrived before"},
     },
 )
