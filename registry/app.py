@@ -58,8 +58,11 @@ def worker(state: State) -> None:
     with opened(state.local) as context:
         queue = job_queue(context)
         queue.start()
-        stop.wait()
+        while queue.alive and not stop.wait(1.0):
+            pass
         queue.stop()
+    if not stop.is_set():
+        raise SystemExit(1)
 
 
 cli.add_command(demo)

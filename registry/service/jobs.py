@@ -63,6 +63,11 @@ class JobPage(Record):
 class Runner(Protocol):
     """What runs jobs in this process."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether it takes jobs, or waits to."""
+        ...
+
     def start(self) -> None:
         """Start taking jobs."""
         ...

@@ -22,7 +22,7 @@ from registry.db import jobs
 from registry.db.engine import sqlite_path
 from registry.db.executors import executors
 from registry.db.rows import JobRow
-from registry.errors import InternalError, Problem, UnavailableError
+from registry.errors import InternalError, Problem, ProblemError
 from registry.service.context import Context
 from registry.service.jobs import KINDS
 from registry.service.work import Worker, perform, told
@@ -39,7 +39,7 @@ GRACE_S: Final = 10.0
 """How long a running job may go on once its process is asked to stop."""
 WINDOW: Final = 200
 """Open jobs of each status that are looked after at a time, the oldest first."""
-_AWAY: Final = (UnavailableError, SQLAlchemyError, error.DBOSException)
+_AWAY: Final = (ProblemError, SQLAlchemyError, error.DBOSException)
 _ONE: Final = threading.Lock()
 """DBOS is one thing a process."""
 _ENDED: Final = frozenset({"SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"})
@@ -57,6 +57,11 @@ class JobQueue:
         self._leave_at = float("inf")
         self._running = set[str]()
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes jobs, or waits to."""
+        return self._thread.is_alive()
 
     def start(self) -> None:
         """Start taking jobs."""

@@ -37,6 +37,14 @@ class Process:
     handle: subprocess.Popen[bytes]
     log: Path
 
+    def ready(self) -> Process:
+        """The same, once it takes jobs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while "jobs run as" not in self.log.read_text(encoding="utf-8"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return self
+
     def kill(self) -> None:
         """End it without a word."""
         self.handle.kill()

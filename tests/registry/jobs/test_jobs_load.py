@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.registry.jobs.shop import Shop, small_spec
@@ -20,8 +22,10 @@ def test_two_servers_and_three_workers_of_which_two_die_do_every_job_once(shared
         shop.server("--no-jobs") as two,
         shop.worker() as first,
         shop.worker() as second,
-        shop.worker(),
+        shop.worker() as third,
     ):
+        for worker in (first, second, third):
+            worker.ready()
         ids = []
         for number in range(JOBS):
             body = small_spec(f"merged-{number}", 0.5 + number / 64)
@@ -35,7 +39,7 @@ def test_two_servers_and_three_workers_of_which_two_die_do_every_job_once(shared
         ended = [shop.until(job_id, lambda seen: not seen.open) for job_id in ids]
     assert {job.status for job in ended} == {"done"}
     assert shop.counts() == (JOBS, JOBS)
-    print({worker: sum(job.worker == worker for job in ended) for worker in {job.worker for job in ended}})
+    print(Counter(job.worker for job in ended), Counter(job.attempts for job in ended))
     with shop.open() as registry:
         for number in range(JOBS):
             assert registry.show(f"merged-{number}").refs[0].startswith(f"merged-{number}@1")
