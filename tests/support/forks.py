@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from tests.support.served import START_S
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,3 +72,10 @@ class Forks:
     def _answer(self) -> object:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """The process that servers are forked from."""
+    with Forks() as made:
+        yield made

@@ -17,13 +17,6 @@ Where = Literal["embedded", "remote"]
 EVERYTHING = ("read", "register", "compose", "publish", "admin")
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """The process that servers are forked from."""
-    with Forks() as made:
-        yield made
-
-
 @pytest.fixture(params=["embedded", "remote"])
 def where(
     request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch
