@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import Final, Generic, TypeVar
 
 from registry.db import Change, idempotency
+from registry.db.session import stamp
 from registry.errors import ConflictError
 from registry.service.context import Context
 from registry.service.task import Task
@@ -15,6 +17,8 @@ from schemas.digests import Digest, blob_digest
 from schemas.model import Record, validate
 
 R = TypeVar("R", bound=Record)
+KEPT_S: Final = 86_400.0
+"""How long an answer is kept under its key, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,16 @@ def once(
         return Answer(validate(model, known), replayed=True)
     _keep(context, asked, result)
     return Answer(result, replayed=False)
+
+
+def sweep(context: Context) -> int:
+    """Forget answers older than a day; how many."""
+
+    def work(change: Change) -> int:
+        oldest = datetime.fromisoformat(change.now) - timedelta(seconds=KEPT_S)
+        return idempotency.sweep(change, stamp(oldest))
+
+    return context.database.change("idempotency.sweep", context.principal, work)
 
 
 def _known(context: Context, asked: _Asked) -> JsonObject | None:
