@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import multiprocessing
 import os
 import resource
 import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -53,6 +55,7 @@ class Serving:
         """The application of one process of several; its database is closed when the process ends."""
         configure(self.logs)
         _allow_connections()
+        threading.Thread(target=_end_with_parent, daemon=True).start()
         stack = ExitStack()
         atexit.register(stack.close)
         return self.application(stack.enter_context(opened(self.settings)))
@@ -173,6 +176,14 @@ def _allow_connections() -> None:
     """As many open connections as the system lets this process have."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would answer on the socket for ever, and nobody would know."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _single(processes: int) -> Problem:

@@ -39,6 +39,7 @@ def open_engine(url: str, *, create: bool = False) -> Engine:
         pool_size=8,
         max_overflow=32,
         pool_pre_ping=True,
+        hide_parameters=True,  # an error that is logged must not tell a secret
         connect_args={"options": options, "connect_timeout": 10},
     )
 
@@ -73,7 +74,7 @@ def _sqlite(url: URL, create: bool) -> Engine:
         connection.text_factory = _TEXT
         return connection
 
-    engine = create_engine(url, creator=connect, pool_size=8, max_overflow=32)
+    engine = create_engine(url, creator=connect, pool_size=8, max_overflow=32, hide_parameters=True)
     pragmas = (*_PRAGMAS, "PRAGMA journal_mode = WAL") if create else _PRAGMAS
 
     @event.listens_for(engine, "connect")

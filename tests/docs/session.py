@@ -28,7 +28,7 @@ SHELL: Final = re.compile(r"[|<>&;]|\$\(")
 PRIVATE: Final = ("REGISTRY_", "AWS_")
 """What a reader of the page would not have set."""
 ROOT: Final = Path(__file__).parents[2]
-START_S: Final = 60.0
+START_S: Final = 180.0
 
 
 class Session:

@@ -24,7 +24,7 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "a test secret",
     "AWS_REGION": "us-east-1",
 }
-START_S = 60.0
+START_S = 180.0
 
 
 class ObjectServer:

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from tests.support.databases import stop_with_parent
 
-START_S = 60.0
+START_S = 180.0
 PRIVATE = ("REGISTRY_", "AWS_")
 
 

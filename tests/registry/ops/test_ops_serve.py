@@ -191,6 +191,8 @@ def test_a_process_that_dies_is_replaced(place: Place) -> None:
         for _ in range(10):
             server.until(lambda: server.ask("GET", "/readyz").status == 200)
         assert figure(server, "registry_requests_in_flight") == 1
+        os.kill(server.pid, signal.SIGKILL)
+        server.until(lambda: not listens(server))
 
 
 @ON_SQLITE
