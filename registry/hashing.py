@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
@@ -40,7 +41,7 @@ class StreamHasher:
         self._blake3 = blake3()
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="hash")
+        self._pool: ThreadPoolExecutor | None = None
         self._running: list[Future[None]] = []
 
     def __enter__(self) -> Self:
@@ -49,7 +50,8 @@ class StreamHasher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def update(self, block: Block, *others: Update) -> None:
         """Take in the next block; may return while it is still being hashed, so that the next one can be read."""
@@ -58,9 +60,10 @@ class StreamHasher:
         if len(block) < _WORTH_A_THREAD:
             _all(block, self._sha256.update, *others)
         else:
-            self._running = [self._pool.submit(_all, block, self._sha256.update)]
+            pool = self._pool = self._pool or ThreadPoolExecutor(max_workers=2, thread_name_prefix="hash")
+            self._running = [pool.submit(_all, block, self._sha256.update)]
             if others:
-                self._running.append(self._pool.submit(_all, block, *others))
+                self._running.append(pool.submit(_all, block, *others))
         self._blake3.update(block)
 
     def finish(self) -> BlobDigests:
@@ -101,7 +104,14 @@ def stream_blocks(stream: BinaryIO | FileIO, length: int | None = None, largest:
 
 
 def file_blocks(file: FileIO) -> Iterator[memoryview]:
-    """The rest of an open unbuffered file in blocks, as views of two buffers that take turns."""
+    """The rest of an open unbuffered file in blocks, as views of two buffers that take turns; a small one at once."""
+    size = os.fstat(file.fileno()).st_size
+    if size < BLOCK_BYTES:
+        data = file.read(size + 1) or b""
+        if data:
+            yield memoryview(data)
+        if len(data) == size:
+            return
     for buffer in _two_buffers():
         filled = _fill(file, buffer)
         if filled:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,6 +22,9 @@ from schemas.digests import BlobHasher
 from schemas.errors import Problem
 
 LARGEST_JSON: Final = 64 * 2**20
+KEPT_FILE: Final = 2**20
+KEPT_BYTES: Final = 8 * 2**20
+"""Of a file, and of all files together, that a directory keeps in memory when asked to."""
 PICKLE_SUFFIXES: Final = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 TENSOR_SUFFIXES: Final = (".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".ot", ".safetensors")
 
@@ -32,6 +36,7 @@ class Directory:
     path: Path
     names: frozenset[str]
     _objects: dict[str, tuple[JsonObject, FileReading]] = field(default_factory=dict, repr=False, compare=False)
+    _kept: dict[str, bytes] | None = field(default=None, repr=False, compare=False)
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading without following a link, and make sure that it is still a regular one.
@@ -39,6 +44,8 @@ class Directory:
         Raises:
             RefusedError: `PATH_OUTSIDE`, `FILE_MISSING` or `FILE_NOT_REGULAR`.
         """
+        if self._kept is not None and name in self._kept:
+            return BytesIO(self._kept[name])
         refuse_all(plain_name_problems(name, (name,)))
         if name not in self.names:
             raise RefusedError(_missing(name))
@@ -48,10 +55,21 @@ class Directory:
         except OSError as error:
             raise RefusedError(_unreadable(name, error)) from error
         stream = os.fdopen(descriptor, "rb")
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             stream.close()
             raise RefusedError(_not_regular(name))
-        return stream
+        return stream if self._kept is None else self._keep(name, stream, status.st_size, self._kept)
+
+    @staticmethod
+    def _keep(name: str, stream: BinaryIO, size: int, kept: dict[str, bytes]) -> BinaryIO:
+        """A small file whole, so that all that looks at it sees the same bytes and it is read once."""
+        if size > KEPT_FILE or size + sum(map(len, kept.values())) > KEPT_BYTES:
+            return stream
+        with stream:
+            # what grew meanwhile is cut where it ended; registration stores nothing but the bytes seen here
+            kept[name] = stream.read(size)
+        return BytesIO(kept[name])
 
     def read_file(self, name: str, limit: int = LARGEST_JSON) -> tuple[bytes, FileReading]:
         """A small file whole, with its digests; `FILE_TOO_LARGE` above `limit` bytes."""
@@ -79,8 +97,15 @@ class Directory:
         return self._objects[name]
 
 
-def open_directory(path: Path) -> Directory:
-    """Check what lies directly in a directory.
+def stream_size(stream: BinaryIO) -> int:
+    """The size of an open file in bytes; it is left at its beginning."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return size
+
+
+def open_directory(path: Path, *, keep: bool = False) -> Directory:
+    """Check what lies directly in a directory; `keep` reads each small file once, for all that asks for it.
 
     Raises:
         UsageProblemError: `DIRECTORY_MISSING`.
@@ -99,7 +124,7 @@ def open_directory(path: Path) -> Directory:
         elif not entry.is_dir(follow_symlinks=False):
             problems.append(_not_regular(entry.name))
     refuse_all(problems)
-    return Directory(path, frozenset(names))
+    return Directory(path, frozenset(names), _kept={} if keep else None)
 
 
 def open_file(path: Path) -> Directory:

@@ -55,9 +55,9 @@ class Piece:
     oriented: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draft:
-    """An adapter in the common form, not yet held against a base.
+    """An adapter in the common form, not yet held against a base. Two are never equal, so that one can be a key.
 
     Attributes:
         producer: who wrote the directory, by the name of its row in the table of producers.

@@ -10,11 +10,13 @@ from registry.formats.base.modules import Layer, layers
 from registry.formats.complete import candidates, completeness_problems
 from registry.formats.draft import Draft, Piece
 from registry.formats.factors import factor_problems, order_of, rank_in
+from registry.formats.remembered import Remembered
 from registry.formats.replacements import replacement_problems, tied_factors
 from registry.formats.report import problem, refuse_all, shown
 from registry.formats.wrappers import Naming, find_naming
 from schemas.adapter import Order
 from schemas.base import BaseManifest
+from schemas.digests import Digest
 from schemas.errors import Problem
 
 _TARGET_HINT: Final = "Register the adapter against the base it was trained on, under that base's own module names."
@@ -39,6 +41,9 @@ class Match:
     placed: tuple[Placed, ...]
     replacements: Mapping[str, str]
     problems: tuple[Problem, ...]
+
+
+_MATCHES: Final = Remembered[tuple[Draft, Digest], Match]()
 
 
 def match(draft: Draft, base: BaseManifest) -> Match:
@@ -66,9 +71,12 @@ def match(draft: Draft, base: BaseManifest) -> Match:
 
 def matched(draft: Draft, base: BaseManifest) -> Match:
     """The same, refusing everything that is wrong at once."""
+    known = _MATCHES.get((draft, base.digest))
+    if known is not None:
+        return known
     found = match(draft, base)
     refuse_all(found.problems)
-    return found
+    return _MATCHES.put((draft, base.digest), found)
 
 
 def _order(piece: Piece) -> tuple[str, int, str]:

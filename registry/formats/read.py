@@ -59,7 +59,7 @@ def read_adapter(
         RefusedError: every rule of this room, as many problems at once as can be seen.
         UsageProblemError: `DIRECTORY_MISSING`.
     """
-    checked = open_directory(directory)
+    checked = open_directory(directory, keep=True)
     with ExitStack() as stack:
         made = scratch or stack.enter_context(_own_scratch())
         draft = draft_adapter(checked, made).on(base)
@@ -88,7 +88,8 @@ def _own_scratch() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        rmtree(folder, ignore_errors=True)
+        if folder.is_dir():
+            rmtree(folder, ignore_errors=True)
 
 
 def _notes(draft: Draft, found: Match, known: remarks.Remarks) -> dict[str, Note]:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 
 from registry.errors import RefusedError
 from registry.formats.directory import json_object, pickle_problem
+from registry.formats.remembered import Remembered
 from registry.formats.report import MOST_PROBLEMS, located, problem, refuse_all, shown
 from schemas.canonical import SAFE_INTEGER, JsonObject, JsonValue
 from schemas.digests import DTYPE_BYTES
@@ -63,6 +64,11 @@ class Header:
         return max((tensor.offset + tensor.length for tensor in self.tensors), default=self.data_start)
 
 
+_REMEMBERED: Final = 2**18
+"""Bytes of a header that is kept in case the next file has the same."""
+_HEADERS: Final = Remembered[tuple[bytes, int | None, str], Header]()
+
+
 def read_header(stream: BinaryIO, size: int | None, name: str, *, largest: int = LARGEST_HEADER) -> Header:
     """Read and validate the header of a file of `size` bytes, leaving the stream at the first tensor.
 
@@ -78,9 +84,13 @@ def read_header(stream: BinaryIO, size: int | None, name: str, *, largest: int =
     data = stream.read(length)
     if not data.startswith(b"{"):
         raise RefusedError(_no_object(start, data, name))
+    known = _HEADERS.get((data, size, name))
+    if known is not None:
+        return known
     with located(name):
         document = json_object(data)
-    return _validated(document, PREFIX_BYTES + length, size, name)
+    header = _validated(document, PREFIX_BYTES + length, size, name)
+    return _HEADERS.put((data, size, name), header) if length <= _REMEMBERED else header
 
 
 def check_start(start: bytes, size: int | None, name: str, largest: int = LARGEST_HEADER) -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from typing import BinaryIO
 
 from registry.errors import RefusedError
-from registry.formats.directory import Directory
+from registry.formats.directory import Directory, stream_size
 from registry.formats.readings import FileReading, Progress, TensorLocation
 from registry.formats.report import problem
 from registry.formats.safetensors_file import Header, TensorEntry, read_header
 from registry.formats.values import ValueScan
 from registry.hashing import StreamHasher, Update, stream_blocks
 from schemas.base import TensorRef
-from schemas.digests import Digest, TensorHasher
+from schemas.digests import BlobHasher, Digest, TensorHasher
 from schemas.errors import Problem
 
 ReadHeader = Callable[[BinaryIO, int, str], Header]
@@ -54,7 +54,7 @@ class ScannedFile:
 def file_header(directory: Directory, name: str) -> Header:
     """The validated header alone."""
     with directory.open(name) as stream:
-        return read_header(stream, os.fstat(stream.fileno()).st_size, name)
+        return read_header(stream, stream_size(stream), name)
 
 
 def scan_file(
@@ -73,11 +73,39 @@ def scan_file(
     Raises:
         RefusedError: what `header` refuses, or `FILE_CHANGED` when the file shrinks or grows meanwhile.
     """
-    with directory.open(name) as stream, StreamHasher() as hasher:
-        size = os.fstat(stream.fileno()).st_size
+    with directory.open(name) as stream:
+        size = stream_size(stream)
         entries = header(stream, size, name).tensors
         stream.seek(0)
-        scans, position = [], 0
+        if isinstance(stream, BytesIO):
+            return _scan_kept(stream.getvalue(), entries, name, values, progress)
+        return _scan_blocks(stream, size, entries, name, values, progress)
+
+
+def _scan_kept(
+    data: bytes, entries: tuple[TensorEntry, ...], name: str, values: bool, progress: Progress | None
+) -> ScannedFile:
+    """A small file whose bytes the directory keeps."""
+    hasher, whole, scans = BlobHasher(), memoryview(data), [_Scan(entry, values) for entry in entries]
+    hasher.update(data)
+    for scan in scans:
+        for update in scan.updates:
+            update(whole[scan.entry.offset : scan.entry.offset + scan.entry.length])
+    if progress is not None:
+        progress(len(data))
+    return ScannedFile(FileReading(name, hasher.finish()), tuple([scanned() for scanned in scans]))
+
+
+def _scan_blocks(
+    stream: BinaryIO,
+    size: int,
+    entries: tuple[TensorEntry, ...],
+    name: str,
+    values: bool,
+    progress: Progress | None,
+) -> ScannedFile:
+    scans, position = [], 0
+    with StreamHasher() as hasher:
         for entry in entries:
             _pass(stream, hasher, entry.offset - position, name, progress)
             scans.append(_scan(stream, hasher, entry, name, values, progress))
@@ -86,8 +114,7 @@ def scan_file(
         if stream.read(1):
             raise RefusedError(_changed(name))
         digests = hasher.finish()
-    tensors = tuple(scanned() for scanned in scans)
-    return ScannedFile(FileReading(name, digests), tensors)
+    return ScannedFile(FileReading(name, digests), tuple([scanned() for scanned in scans]))
 
 
 class _Scan:

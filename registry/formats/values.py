@@ -28,6 +28,8 @@ _LAYOUTS: Final = {
     "F8_E4M3": _Bits("<u1", 0x7F, 0x7F),
 }
 
+_FEW: Final = 64
+
 
 class ValueScan:
     """Finds the first value that is not finite, and whether all are zero, over blocks of whole elements.
@@ -48,11 +50,13 @@ class ValueScan:
             return
         values = np.frombuffer(block, dtype=self._bits.dtype)
         if self.first_not_finite is None:
-            bad = (values & values.dtype.type(self._bits.not_finite)) == self._bits.not_finite
-            if bad.any():
-                self.first_not_finite = self._seen + int(bad.argmax())
+            exponents = values & values.dtype.type(self._bits.not_finite)
+            if values.size and exponents.max() == self._bits.not_finite:
+                self.first_not_finite = self._seen + int((exponents == self._bits.not_finite).argmax())
         if self.all_zero:
-            self.all_zero = not bool((values & values.dtype.type(self._bits.magnitude)).any())
+            magnitude = values.dtype.type(self._bits.magnitude)
+            # the first few decide for every tensor but one of zeros
+            self.all_zero = not ((values[:_FEW] & magnitude).any() or (values[_FEW:] & magnitude).any())
         self._seen += values.size
 
 
@@ -60,6 +64,6 @@ def floats(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.float3
     """Values as float32 for measurements; null for a dtype that is no plain float."""
     if dtype == "BF16":
         wide = np.frombuffer(data, "<u2").astype("<u4") << np.uint32(16)
-        return wide.view("<f4").reshape(shape).astype(np.float32)
+        return wide.view("<f4").reshape(shape).astype(np.float32, copy=False)
     kind = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}.get(dtype)
-    return None if kind is None else np.frombuffer(data, kind).reshape(shape).astype(np.float32)
+    return None if kind is None else np.frombuffer(data, kind).reshape(shape).astype(np.float32, copy=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from registry.formats.directory import Directory
 from registry.formats.draft import Draft, Piece
@@ -18,9 +18,29 @@ from registry.formats.peft.keys import ROLE_NAMES, WEIGHTS, Keys, Site, read_key
 from registry.formats.peft.parts import row_numbers, token_rows, whole_tensors
 from registry.formats.peft.targets import rank_and_scale, targeted
 from registry.formats.peft.weights import read_layout
+from registry.formats.readings import FileReading
+from registry.formats.remembered import Remembered
 from registry.formats.report import refuse_all
 from registry.formats.safetensors_file import TensorEntry
+from registry.formats.shards import Layout
+from schemas.canonical import JsonObject
 from schemas.errors import Problem
+
+_Key: TypeAlias = tuple[FileReading, tuple[FileReading, ...], tuple[str, ...], tuple[TensorEntry, ...]]
+_SETTINGS: Final = Remembered[FileReading, LoraSettings]()
+"""By the config's bytes, which its digest stands for."""
+_DRAFTS: Final = Remembered[_Key, Draft]()
+"""By all that a draft is made of: the config's bytes and what the headers say."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a draft is made of: the config, parsed and as a file, the layout, and the tensors by name."""
+
+    document: JsonObject
+    config: FileReading
+    layout: Layout
+    entries: Mapping[str, TensorEntry]
 
 
 @dataclass(frozen=True)
@@ -39,9 +59,19 @@ class PeftProducer:
         Raises:
             RefusedError: what `read_settings` and `read_keys` refuse.
         """
-        document, config_file = directory.read_object(CONFIG)
-        settings = read_settings(document)
+        document, config = directory.read_object(CONFIG)
+        settings = _SETTINGS.get(config) or _SETTINGS.put(config, read_settings(document))
         layout, entries = read_layout(directory)
+        key = (config, layout.files, layout.shards, tuple(entries.values()))
+        known = _DRAFTS.get(key)
+        if known is not None:
+            return known
+        draft = self._drafted(settings, Sources(document, config, layout, entries), scratch)
+        # what a draft made lies in the scratch folder of its own reading
+        return draft if draft.made else _DRAFTS.put(key, draft)
+
+    def _drafted(self, settings: LoraSettings, sources: Sources, scratch: Path) -> Draft:
+        entries = sources.entries
         keys = read_keys(entries, bare=settings.method == "ADALORA")
         refuse_all((*keys.problems, *_unpaired(keys, entries)))
         family = _family(settings)
@@ -52,8 +82,8 @@ class PeftProducer:
         return Draft(
             producer=self.name,
             pieces=tuple(pieces),
-            files=(config_file, *layout.files),
-            weights=layout.shards,
+            files=(sources.config, *sources.layout.files),
+            weights=sources.layout.shards,
             made=(ROWS_FILE,) if any(entry.file == ROWS_FILE for entry in rows.values()) else (),
             family=family,
             initializer="kasa" if settings.kasa else settings.initializer.key,
@@ -61,7 +91,7 @@ class PeftProducer:
             replacements=whole | rows,
             last_rows={f"{name}.weight": max(row, default=-1) for name, row in row_numbers(settings, keys).items()},
             training=_training(settings),
-            notes=dict(provenance(document))
+            notes=dict(provenance(sources.document))
             | {"slot": keys.slot}
             | ({"training_state": len(keys.state)} if keys.state else {}),
             problems=(*problems, *found, *wrong),
