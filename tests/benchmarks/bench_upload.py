@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from registry.api.app import create_app
+from registry.api.logs import configure
 from registry.api.serving import Protocol
 from registry.client.transfer import upload_file
 from registry.db import Database, migrate
@@ -114,6 +115,7 @@ def server(home: Path) -> Iterator[tuple[httpx2.Client, int, FolderStore]]:
 
 def serve(url: str, home: Path, far: Connection) -> None:
     """The application as `registry serve` runs it, with the bare handler beside."""
+    configure("json")
     with Database(url) as database:
         app = create_app(Context(database, FolderStore(home / "store"), LazyComposer(1, 2**30), "bench"))
         app.router.add_route(BARE, partial(bare, home / "bare"), methods=["PUT"])
