@@ -106,13 +106,13 @@ def _read(model: type[M], data: bytes, code: str) -> M:
 
 def problems_of(error: ValidationError, code: str) -> tuple[Problem, ...]:
     """One problem for each validation error, with its path."""
-    return tuple(
-        Problem(
-            code=code,
-            path=tuple(step for step in item["loc"] if not str(step).startswith(UNION_TAG)),
-            expected=item["msg"],
-            observed=repr(item["input"])[:120],
-            hint="Correct this field.",
-        )
-        for item in error.errors(include_url=False)
-    )
+    found = []
+    for item in error.errors(include_url=False):
+        path = tuple(step for step in item["loc"] if not str(step).startswith(UNION_TAG))
+        expected, observed, hint = item["msg"], repr(item["input"])[:120], "Correct this field."
+        if item["type"] == "missing":
+            expected, observed, hint = "this field", "none", "Write it."
+        elif item["type"] == "extra_forbidden":
+            expected, hint = "no field of this name", "Remove it, or correct its name."
+        found.append(Problem(code=code, path=path, expected=expected, observed=observed, hint=hint))
+    return tuple(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from rich.console import Console
@@ -22,6 +24,7 @@ from registry.errors import (
     NotAuthenticatedError,
     NotFoundError,
     PreconditionRequiredError,
+    Problem,
     ProblemError,
     PurgedError,
     RangeUnsatisfiableError,
@@ -61,6 +64,9 @@ EXIT_CODES: Final[dict[type[ProblemError], int]] = {
 }
 
 
+_MOST_PLACES: Final = 3
+
+
 def exit_code(error: ProblemError) -> int:
     """The exit code of the nearest class that has a row."""
     return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
@@ -76,14 +82,25 @@ def tell(error: ProblemError, *, as_json: bool) -> None:
     if isinstance(error, DecisionError):
         _tell_decision(console, error)
         return
-    for problem in error.problems:
-        where = f" at {problem.pointer}" if problem.path else ""
+    for problem, places in _grouped(error):
+        where = f" at {places}" if places else ""
         console.print(f"[bold red]{problem.code}[/]{escape(where)}")
         console.print(f"  expected: {escape(problem.expected)}")
         console.print(f"  observed: {escape(problem.observed)}")
         console.print(f"  repair:   {escape(problem.hint)}")
     if "head" in document:
         console.print(f"  head: {document['head']}")
+
+
+def _grouped(error: ProblemError) -> Iterator[tuple[Problem, str]]:
+    """Each thing that is wrong once, with its first places: a model has hundreds of modules and one thing to repair."""
+    places: dict[Problem, list[str]] = {}
+    for problem in error.problems:
+        places.setdefault(replace(problem, path=()), []).append(problem.pointer if problem.path else "")
+    for problem, found in places.items():
+        named = ", ".join(place for place in found[:_MOST_PLACES] if place)
+        more = len(found) - _MOST_PLACES
+        yield problem, f"{named} and {more} more of {len(found)}" if more > 0 else named
 
 
 def _tell_decision(console: Console, error: DecisionError) -> None:

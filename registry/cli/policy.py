@@ -8,6 +8,8 @@ import click
 
 from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
+from registry.client import Registry
+from registry.errors import NotFoundError
 from schemas.canonical import JsonObject
 from schemas.publication import ChannelPolicy
 
@@ -35,7 +37,16 @@ def policy(state: State, name: str, evidence: str | None, evaluation: bool | Non
         found: ChannelPolicy = registry.channel_policy(name)
         if changes:
             found = registry.set_channel_policy(name, found.document() | changes)
+        if not _published(registry, name):
+            click.echo(f"note: {name} has no generation yet", err=True)
     emit(found.document(), state.output, [f"{key}: {value}" for key, value in found.document().items()])
+
+
+def _published(registry: Registry, channel: str) -> bool:
+    try:
+        return bool(registry.history(channel, limit=1))
+    except NotFoundError:
+        return False
 
 
 COMMANDS: Final = (channel,)

@@ -11,6 +11,7 @@ import click
 
 from registry.cli.output import emit, emit_rows
 from registry.cli.state import State, bytes_bar, counts_bar, output_option, pass_state
+from registry.errors import UsageProblemError
 from registry.formats.hub import HubRef, parse_hub
 from registry.service.results import Added
 from schemas.errors import refuse
@@ -89,19 +90,22 @@ def add_adapter(state: State, source: str, base: str, name: str) -> None:
 def add_adapters(state: State, directories: tuple[Path, ...], base: str, jobs: int | None) -> None:
     """Register the adapter in each DIRECTORY, under the name of that directory.
 
-    Many are registered in one transaction. A directory that is refused is named at the end, with exit 3, and stops no
-    other; the command may be repeated.
+    Many are registered in one transaction. A directory that is refused is named at the end, with exit 3 (2 where no
+    directory could be read), and stops no other; the command may be repeated.
     """
     jobs = jobs or min(os.cpu_count() or 1, 1 + len(directories) // WORTH_A_PROCESS)
     with state.registry() as registry, counts_bar("registering", len(directories)) as progress:
         done = registry.add_adapters(directories, base, jobs=jobs, progress=progress)
     rows = [{**added.document(), "ref": added.ref} for added in done.added]
     emit_rows(rows, state.output, ("ref", "digest", "created"))
-    refuse(
+    problems = [
         replace(problem, path=(str(item.directory), *problem.path))
         for item in done.refused
         for problem in item.error.problems
-    )
+    ]
+    if problems and all(isinstance(item.error, UsageProblemError) for item in done.refused):
+        raise UsageProblemError(*problems)
+    refuse(problems)
 
 
 def _place(source: str) -> Path | HubRef:
