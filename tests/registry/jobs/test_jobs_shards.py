@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from registry.db.engine import sqlite_path
@@ -25,7 +25,8 @@ class Steps:
 
     def __init__(self, url: str) -> None:
         file = sqlite_path(url)
-        self._engine = create_engine(url if file is None else f"sqlite:///{file.with_suffix('.jobs.db')}")
+        place = url if file is None else f"sqlite:///{file.with_suffix('.jobs.db')}"
+        self._engine = create_engine(place, poolclass=NullPool)
         self._table = "operation_outputs" if file else "registry_jobs.operation_outputs"
 
     def of(self, job_id: str) -> list[tuple[int, str, int]]:
