@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from tests.support.warmed import REPOSITORY
 
 FULL = {"8 STORE_FULL", "8 DATABASE_FULL"}
 
 
-def confined(folder: Path, stride: int) -> dict[str, Any]:
+def confined(folder: Path, stride: int, *url: str) -> dict[str, Any]:
     """Run on a tmpfs in a mount namespace of its own; also works for root, who ignores modes."""
     (folder / "home").mkdir()
-    script = 'mount -t tmpfs -o size=4m tmpfs "$1/home" && exec "$2" -m tests.registry.hard.confined "$1" "$3"'
-    namespace = ["unshare", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
+    script = 'mount -t tmpfs -o size=4m tmpfs "$1/home" && exec "$2" -m tests.registry.hard.confined "$1" "${@:3}"'
+    namespace = ["unshare", "--map-root-user", "--mount", "bash", "-ec", script, "bash"]
     done = subprocess.run(
-        [*namespace, str(folder), sys.executable, str(stride)],
+        [*namespace, str(folder), sys.executable, str(stride), *url],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -47,6 +48,19 @@ def test_a_full_or_read_only_disk_is_told_at_every_write_and_nothing_is_half_vis
         assert done == "0"
         assert "8 DATABASE_FULL" in refused
         assert set(refused) <= FULL, refused
+    assert_store_refuses(outcomes)
+    assert set(outcomes["home read-only"].values()) == {"8 DATABASE_READ_ONLY"}
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_full_or_read_only_store_beside_postgresql_is_told_at_every_write(tmp_path: Path, database_url: str) -> None:
+    # the server's user is none in the namespace, so that root there has no right on its folder but everybody's
+    Path(str(make_url(database_url).query["host"])).chmod(0o711)
+    assert_store_refuses(confined(tmp_path, 1, database_url))
+
+
+def assert_store_refuses(outcomes: dict[str, Any]) -> None:
+    """What writes blobs is refused as long as there is no room or right, what only points at them never."""
     for command in ("add", "admit"):
         *refused, done = outcomes[f"{command}, store full"]
         assert (set(refused), done) == ({"8 STORE_FULL"}, "0")
@@ -57,4 +71,3 @@ def test_a_full_or_read_only_disk_is_told_at_every_write_and_nothing_is_half_vis
         "publish": only_points,
         "rollback": only_points,
     }
-    assert set(outcomes["home read-only"].values()) == {"8 DATABASE_READ_ONLY"}
