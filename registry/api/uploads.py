@@ -21,7 +21,7 @@ from schemas.model import Record
 router = APIRouter(prefix="/v1", tags=["blobs"])
 BYTES_BODY: Final[dict[str, Any]] = {
     "requestBody": {
-        "required": True,
+        "required": False,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
