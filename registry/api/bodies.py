@@ -49,6 +49,13 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^
 Said = str | int | float | bool | tuple[str, ...] | None
 
 
+Origin = Annotated[
+    dict[Key, Said],
+    BeforeValidator(tupled),
+    Field(min_length=1, max_length=16, description="Where the caller fetched it from; becomes a statement."),
+]
+
+
 class PublishIn(Record):
     """What a new generation serves."""
 
@@ -83,6 +90,7 @@ class AdapterIn(AdapterFields):
         }
     )
     files: Files
+    origin: Origin | None = None
 
 
 class BaseFields(Record):
@@ -98,6 +106,7 @@ class BaseIn(BaseFields):
 
     model_config = example({"name": "minilm", "files": {"config.json": _BLOB, "model.safetensors": _SHA}})
     files: Files
+    origin: Origin | None = None
 
 
 class DeclaredBaseIn(Record):

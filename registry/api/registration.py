@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -20,6 +20,7 @@ from registry.api.answers import registered
 from registry.api.auth import Registering
 from registry.api.bodies import AdapterFields, AdapterIn, BaseFields, BaseIn, DeclaredBaseIn, InspectionIn
 from registry.errors import Problem, UsageProblemError
+from registry.formats import Note
 from registry.service import add, assembled, declare, inspect
 from registry.service.context import Context
 from registry.service.inspected import Inspected
@@ -65,7 +66,9 @@ def _either(fields: type[BaseModel], whole: type[BaseModel]) -> dict[str, Any]:
 def post_adapter(context: Registering, response: Response, sent: Sent) -> Added:
     """Register an adapter against its base. 200 when it is already held, 409 naming each file that is not uploaded."""
     with _opened(context, sent, AdapterFields, AdapterIn) as (fields, directory):
-        return registered(response, add.add_adapter(context, directory, fields.base, fields.name))
+        return registered(
+            response, add.add_adapter(context, directory, fields.base, fields.name, origin=_origin(fields))
+        )
 
 
 @router.post("/bases", status_code=201, openapi_extra=_either(BaseFields, BaseIn))
@@ -73,7 +76,13 @@ def post_base(context: Registering, response: Response, sent: Sent) -> Added:
     """Register a base whose files are kept in the store. 200 when it is already held, 409 naming each missing file."""
     with _opened(context, sent, BaseFields, BaseIn) as (fields, directory):
         added = add.add_base(
-            context, directory, fields.name, store=True, level=fields.evidence, contracts=fields.contracts
+            context,
+            directory,
+            fields.name,
+            store=True,
+            level=fields.evidence,
+            contracts=fields.contracts,
+            origin=_origin(fields),
         )
         return registered(response, added)
 
@@ -90,6 +99,10 @@ def post_inspection(context: Registering, body: InspectionIn) -> Inspected:
     """What a directory is, without registering it: its files were uploaded before; `directory` is empty."""
     with assembled.directory_of(context, body.files) as directory:
         return inspect.inspect(context, directory, body.base).model_copy(update={"directory": ""})
+
+
+def _origin(fields: BaseModel) -> Mapping[str, Note] | None:
+    return fields.origin if isinstance(fields, AdapterIn | BaseIn) else None
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from registry.client import EmbeddedRegistry, Form, ManifestFilter, Registry, RemoteRegistry, Watcher, Wish
 from registry.errors import ProblemError
 from registry.service.bulk import AddedMany
+from registry.service.results import Added
+from schemas.canonical import JsonObject
 from tests.registry.client.conftest import Served, furnish, made_in, settings_in
 from tests.routed.documents import contract, state
 from tests.support import tiny
@@ -158,8 +160,8 @@ def methods() -> set[str]:
 
 
 def own(key: str, value: Any) -> bool:
-    """Whether a field is a registry's own: `created` is, where it is a moment."""
-    return key in OWN or (key == "created" and isinstance(value, str))
+    """Whether a field is a registry's own: `created` is, where it is a moment, and `head`, where it is the audit's."""
+    return key in OWN or (key in ("created", "head") and isinstance(value, str))
 
 
 def told(value: Any, folder: Path) -> Any:
@@ -237,3 +239,14 @@ def test_a_token_is_in_no_message_and_no_representation(served: Served, secret: 
         remote.show("one")
     assert secret not in str(refused.value) + repr(refused.value) + repr(remote)
     assert refused.value.code == "TOKEN_INVALID"
+
+
+def test_where_an_adapter_was_fetched_from_becomes_a_statement_on_the_server(served: Served) -> None:
+    with served.client() as remote:
+        files: JsonObject = {entry.path: entry.blob for entry in remote.show("one").files}
+        origin: JsonObject = {"source": "hub", "repository": "me/one", "revision": None, "commit": "0" * 40}
+        body: JsonObject = {"name": "fetched", "base": "tiny", "files": files, "origin": origin}
+        assert not remote.http.post(Added, "/v1/adapters", body).created
+        said = [item["body"] for item in remote.show("one").statements if item["topic"] == "provenance"]
+    assert isinstance(said[-1], dict)
+    assert said[-1]["commit"] == "0" * 40
