@@ -18,7 +18,7 @@ ROOMS = ("schemas", "validators", "compose", "registry", "migrations")
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 NOT_CODES = {
     "F8_E4M3", "F8_E5M2",
-    "HF_HUB_OFFLINE", "REGISTRY_HOME", "TRANSFORMERS_VERBOSITY", "XDG_CACHE_HOME",
+    "HF_HUB_OFFLINE", "REGISTRY_HOME", "REGISTRY_URL", "TRANSFORMERS_VERBOSITY", "XDG_CACHE_HOME",
     "O_NOFOLLOW", "O_NONBLOCK",
     "RULES_VERSION",
 }  # fmt: skip
