@@ -259,7 +259,7 @@ _EXAMPLES: Final[Mapping[int, ProblemError]] = {
         _problem("UPLOAD_OFFSET", ("Upload-Offset",), "1048576", "0", "Go on where the upload is."), 1_048_576
     ),
     422: RefusedError(
-        _problem("FACTOR_INCOMPLETE", ("query",), "lora_A and lora_B", "lora_A alone", "Save the adapter again.")
+        _problem("FACTOR_UNPAIRED", ("query",), "lora_A and lora_B", "lora_A alone", "Save the adapter again.")
     ),
     428: PreconditionRequiredError(
         _problem("IF_MATCH_REQUIRED", ("If-Match",), '"gN", the head you know', "no If-Match header", _AGAIN)

@@ -22,7 +22,7 @@ NOT_CODES = {
     "O_NOFOLLOW", "O_NONBLOCK",
     "RULES_VERSION",
 }  # fmt: skip
-"""Dtypes, environment variables, flags of the operating system and a name that look like codes."""
+"""Dtypes, environment variables, a status of the queue, flags of the operating system and a name that look like codes."""
 
 
 def literals(module: ast.Module) -> Iterator[str]:
