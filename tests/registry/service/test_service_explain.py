@@ -20,9 +20,10 @@ NOT_CODES = {
     "F8_E4M3", "F8_E5M2",
     "HF_HUB_OFFLINE", "REGISTRY_HOME", "REGISTRY_URL", "TRANSFORMERS_VERBOSITY", "XDG_CACHE_HOME",
     "O_NOFOLLOW", "O_NONBLOCK",
-    "RULES_VERSION",
+    "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PROMETHEUS_MULTIPROC_DIR",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "RULES_VERSION",
 }  # fmt: skip
-"""Dtypes, environment variables, a status of the queue, flags of the operating system and a name that look like codes."""
+"""Dtypes, environment variables, flags of the operating system, and other names that look like codes."""
 
 
 def literals(module: ast.Module) -> Iterator[str]:
