@@ -12,7 +12,7 @@ from typing import Final
 from registry.formats.peft.expressible import peft_problems
 from registry.formats.peft.fields import CONFIG
 from registry.formats.peft.keys import WEIGHTS
-from registry.formats.peft.names import Names, factor_tensors, names_of, replaced_tensor, stored
+from registry.formats.peft.names import STACKED, Names, factor_tensors, names_of, replaced_tensor, stored
 from registry.formats.report import refuse_all
 from registry.formats.safetensors_write import ReadTensor, write_safetensors
 from schemas.adapter import ROWS, AdapterManifest, FactorManifest, ScaleRule
@@ -41,7 +41,7 @@ def write_peft(
         RefusedError: `ADAPTER_NOT_PEFT`, one problem for each thing PEFT cannot express.
         DigestMismatchError: `TENSOR_DIGEST_MISMATCH`.
     """
-    refuse_all(peft_problems(adapter))
+    refuse_all(peft_problems(adapter, base.architecture.model_type))
     names = names_of(adapter, base)
     config = _config(adapter, base, names, read_tensor) | {"base_model_name_or_path": base_name}
     adapted = frozenset(names.module(factor.module) for factor in adapter.factors)
@@ -99,7 +99,8 @@ def _pairs(adapter: AdapterManifest, names: Names) -> JsonObject:
     ranks = {names.module(factor.module): factor.rank for factor in adapter.factors}
     alphas = {names.module(factor.module): _alpha(factor, rule) for factor in adapter.factors}
     rank, alpha = _most_common(list(ranks.values())), _most_common(list(alphas.values()))
-    config = plain_config(int(rank), _plain(alpha), sorted(ranks)) | {
+    parameters = sorted(names.module(factor.module) for factor in adapter.factors if factor.order == STACKED)
+    config = plain_config(int(rank), _plain(alpha), sorted(ranks.keys() - set(parameters))) | {
         "use_rslora": rule == "alpha_over_sqrt_r",
         "rank_pattern": {_only(name): value for name, value in ranks.items() if value != rank},
         "alpha_pattern": {_only(name): _plain(value) for name, value in alphas.items() if value != alpha},
@@ -107,6 +108,8 @@ def _pairs(adapter: AdapterManifest, names: Names) -> JsonObject:
     }
     if "bias" in adapter.factors[0].extra:
         config["lora_bias"] = True
+    if parameters:
+        config["target_parameters"] = list[JsonValue](parameters)
     if "invocation_tokens" in adapter.training:
         config["alora_invocation_tokens"] = [int(token) for token in adapter.training["invocation_tokens"].split(",")]
     return config

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora.layer import ParamWrapper
 
-from registry.service import add, admit, verify
+from registry.service import add, admit, export, verify
 from registry.service.context import Context
+from registry.service.export import Form
 from schemas.adapter import FactorManifest
 from schemas.spec import CompositionSpec
 from tests.registry.formats.models import model
@@ -45,6 +46,11 @@ def trained(model_type: str, folder: Path, rank: int) -> Deltas:
         if "lora_B" in name:
             torch.nn.init.normal_(parameter)
     adapted.save_pretrained(str(folder))
+    return deltas_of(adapted)
+
+
+def deltas_of(adapted: Any) -> Deltas:
+    """What a model of PEFT adds to each stacked parameter, by the parameter's name."""
     found = {}
     for name, module in adapted.base_model.model.named_modules():
         if isinstance(module, ParamWrapper):
@@ -94,3 +100,7 @@ def test_the_composition_is_the_sum_of_what_peft_applies(context: Context, tmp_p
         cut = (u[:, :, :3] * s[:, None, :3]) @ vh[:, :3]
         np.testing.assert_allclose(best[module], cut, rtol=0, atol=5e-6 * float(np.abs(wanted).max()))
     assert verify.verify(context, recompute=True).faults == ()
+    export.export(context, "sum", tmp_path / "out", Form(base_name=str(tmp_path / "base")))
+    loaded = PeftModel.from_pretrained(model(model_type, **BASES[model_type]), str(tmp_path / "out"))
+    for module, served in deltas_of(loaded).items():
+        np.testing.assert_allclose(served, exact[module], rtol=0, atol=2e-6 * float(np.abs(exact[module]).max()))

@@ -26,8 +26,6 @@ INEXPRESSIBLE = {
     "olora-native": "payload",
     "pissa-dora": "payload",
     "kasa": "payload",
-    "experts-both": "order",
-    "experts-one": "order",
 }
 """Cases that PEFT would load as another function, and the last step of the path of what stands in the way."""
 
