@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from registry.client.embedded import EmbeddedRegistry
+from registry.client.connect import connect
+from registry.client.interface import Registry
 from registry.errors import Problem, ProblemError, RefusedError
 from registry.service.export import Form
 from registry.settings import Settings, load_settings
@@ -44,7 +45,7 @@ class RegistryResolver:
     """vLLM's `LoRAResolver`, by its interface.
 
     Attributes:
-        settings: where the registry is.
+        settings: where the registry is: here, or behind a server.
         base: reference of the base vLLM serves; adapters of another are not answered.
         directory: where generations are written, each under a name of its own.
         request: vLLM's `LoRARequest`.
@@ -68,7 +69,7 @@ class RegistryResolver:
             ref = parse_ref(f"channel:{lora_name}")
             if not isinstance(ref, ChannelRef) or ref.generation is None:
                 return None
-            with EmbeddedRegistry.open(self.settings) as registry:
+            with connect(self.settings) as registry:
                 self._check_base(registry, f"channel:{lora_name}")
                 form = Form(base_model_name, "plain-lora")
                 made = registry.ensure(f"channel:{lora_name}", self.directory, form)
@@ -79,7 +80,7 @@ class RegistryResolver:
         number = int(made.kv_identity.removeprefix(PREFIX)[:_ID_DIGITS], 16) + 1
         return self.request(lora_name=lora_name, lora_int_id=number, lora_path=made.directory)
 
-    def _check_base(self, registry: EmbeddedRegistry, ref: str) -> None:
+    def _check_base(self, registry: Registry, ref: str) -> None:
         """A server with another base would answer with weights that mean nothing to it."""
         served, expected = registry.show(ref).manifest["base"], registry.show(self.base).digest
         if served != expected:

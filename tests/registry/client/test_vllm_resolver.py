@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 
 from registry.client.vllm_resolver import RESOLVER_NAME, RegistryResolver, register
+from registry.settings import Settings
+from tests.registry.client.conftest import Served, settings_in
 from tests.support import tiny
 from tests.support.house import BASE, House
 from tests.support.plain_reader import read_plain
@@ -100,6 +103,23 @@ def test_without_both_settings_nothing_is_offered(missing: str, monkeypatch: pyt
     monkeypatch.delenv(missing)
     register()
     assert "vllm" not in sys.modules
+
+
+def test_a_registry_behind_a_server_gives_the_same_generation_as_in_this_process(
+    served: Served, tmp_path: Path
+) -> None:
+    with served.inside() as registry:
+        registry.publish("bot", ["one"])
+    found = []
+    for name, settings in {
+        "here": settings_in(served.folder),
+        "there": Settings(url=served.url, token=SecretStr(served.token)),
+    }.items():
+        resolver = RegistryResolver(settings, "tiny", tmp_path / name, dict)
+        request: Any = asyncio.run(resolver.resolve_lora(SERVED, "bot@g1"))
+        files = {path.name: path.read_bytes() for path in sorted(Path(request["lora_path"]).iterdir())}
+        found.append((request["lora_int_id"], Path(request["lora_path"]).name, files))
+    assert found[0] == found[1]
 
 
 def test_a_generation_is_served_as_plain_lora_with_its_own_delta(vllm: Vllm) -> None:
