@@ -109,7 +109,9 @@ def order_of(factor: FactorManifest) -> FactorOrder:
 
 def matrix_problems(adapter: AdapterManifest, extras: frozenset[str] = frozenset()) -> list[Problem]:
     """Factors that are no plain pair of matrices, `extras` aside."""
-    hint = "This conversion is for pairs of matrices: hand it out as it is, or as a dense release where that is possible."
+    hint = (
+        "This conversion is for pairs of matrices: hand it out as it is, or as a dense release where that is possible."
+    )
     found = []
     for factor in adapter.factors:
         more = sorted(factor.extra.keys() - extras)
