@@ -25,7 +25,7 @@ demo: $(READY)
 	$(BIN)/registry demo --adapters tests/data/adapters
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not long" --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 -m "not long" --durations=30 --cov --cov-report=
 	$(BIN)/coverage report --include='schemas/*,validators/*,compose/*' --fail-under=98 --show-missing --skip-covered
 
 test-long: $(READY)
