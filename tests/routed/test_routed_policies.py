@@ -51,13 +51,23 @@ def test_a_channel_may_demand_more_of_the_base_than_was_read(
         registry.set_channel_policy("bot", {"evidence": "none"})
 
 
+TO_THE_FIRST_SCHEMA = (
+    "DROP TABLE channel_policy",
+    *(f"DROP TABLE webhook_{name}" for name in ("event", "secret", "delivery")),
+    "DROP INDEX ix_upload_session_expected",
+    "ALTER TABLE upload_session DROP COLUMN name",
+    "ALTER TABLE job ADD COLUMN lease_until VARCHAR",
+    "UPDATE alembic_version SET version_num = '0001'",
+)
+
+
 def test_a_database_of_the_first_schema_is_upgraded_with_its_data(registry: EmbeddedRegistry) -> None:
     registry.publish("bot", ["one"])
     url = registry.context.database.url
     engine = create_engine(url)
     with engine.begin() as connection:
-        connection.execute(text("DROP TABLE channel_policy"))
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        for statement in TO_THE_FIRST_SCHEMA:
+            connection.execute(text(statement))
     engine.dispose()
     problem = migrate.schema_problem("0001")
     assert problem is not None

@@ -115,8 +115,9 @@ class Served:
             time.sleep(0.05)
 
     def events(self) -> list[dict[str, Any]]:
-        """What it logged."""
-        return [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
+        """What it logged; a line whose end is not written yet does not count."""
+        lines = self.log_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     def log_text(self) -> str:
         """What it wrote to stderr."""
