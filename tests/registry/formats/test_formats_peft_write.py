@@ -177,12 +177,11 @@ def changed_factors(manifest: AdapterManifest, count: int, **update: Any) -> Ada
     ("count", "update", "path"),
     [
         (1, {"expert": 0}, ("factors", TARGETS[0])),
-        (1, {"order": "B[o,r,e]A[e,r,i]"}, ("factors", TARGETS[0], "order")),
         (4, {"extra": {"diag": None}}, ("factors", TARGETS[0], "extra", "diag")),
         (1, {"extra": {"magnitude": None}}, ("factors", "extra", "magnitude")),
         (4, {"extra": {"E": None, "magnitude": None}}, ("factors", "extra")),
     ],
-    ids=["an expert", "a stacked parameter", "KaSA", "DoRA on one module", "triplets with a magnitude"],
+    ids=["an expert", "KaSA", "DoRA on one module", "triplets with a magnitude"],
 )
 def test_factors_that_peft_has_no_flag_for_are_refused_by_name(
     tmp_path: Path, count: int, update: dict[str, Any], path: tuple[str, ...]
