@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from registry.errors import DigestMismatchError, RefusedError
 from registry.formats import AdapterReading, read_adapter, write_peft
+from registry.formats.peft.expressible import peft_problems
 from registry.formats.peft.write import initial_rank
 from schemas.adapter import AdapterManifest, ScaleRule, make_scale
 from schemas.base import TensorRef
@@ -193,6 +194,25 @@ def test_factors_that_peft_has_no_flag_for_are_refused_by_name(
         write_peft(tmp_path / "b", changed, tiny_base(), Bytes(source, reading), base_name="base")
     assert caught.value.problems[0].path == path
     assert {problem.code for problem in caught.value.problems} == {"ADAPTER_NOT_PEFT"}
+
+
+@pytest.mark.parametrize(
+    ("count", "update", "expected"),
+    [
+        (1, {"rank": 3}, "one rank and alpha beside stacked parameters"),
+        (2, {}, "one stacked parameter of a module"),
+    ],
+)
+def test_stacked_parameters_whose_wrappers_peft_would_mix_up_are_refused(
+    tmp_path: Path, count: int, update: dict[str, Any], expected: str
+) -> None:
+    """PEFT nests the wrappers of a module's parameters in the module's order, and its patterns name modules."""
+    reading = read_adapter(write_adapter(tmp_path / "a"), tiny_base())
+    stacked = changed_factors(reading.manifest, count, order="B[o,r,e]A[e,r,i]", **update)
+    found = peft_problems(stacked, "bert")
+    assert [(problem.code, problem.path, problem.expected) for problem in found] == [
+        ("ADAPTER_NOT_PEFT", ("factors", TARGETS[0].rpartition(".")[0]), expected)
+    ]
 
 
 HEADED = ("minilm-lora-rankpattern", "minilm-dora-rslora", "minilm-adalora")
