@@ -1,16 +1,18 @@
 """Bearer tokens: who is calling, and whether that is allowed.
 
-A route asks for a permission here, before its body is read; the use case then asks the context whether it holds for
-the name or channel at hand (`registry.service.grants`).
+A route asks for a permission here, before a byte of its body is read; the use case then asks the context whether it
+holds for the name or channel at hand (`registry.service.grants`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Annotated, Final
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from registry.errors import NotAuthenticatedError, Problem
@@ -24,26 +26,50 @@ _bearer = HTTPBearer(auto_error=False, description="A token made by `registry to
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def allowed(permission: Permission) -> Callable[[Request, Credentials], Context]:
+@dataclass(frozen=True)
+class Allowed:
     """A dependency: the context under the caller's name and grants, when the token carries the permission."""
 
-    def check(request: Request, credentials: Credentials) -> Context:
-        context = _called(request, credentials, permission)
+    permission: Permission
+
+    async def __call__(self, request: Request, _described: Credentials) -> Context:
+        """What `Guarded` found before the body was read."""
+        found: Context = request.state.caller
+        return found
+
+    def check(self, request: Request, credentials: HTTPAuthorizationCredentials | None) -> Context:
+        """Raises NotAuthenticatedError or NotAllowedError."""
+        context = _called(request, credentials, self.permission)
         request.state.principal = context.principal
-        if permission == "read":
+        if self.permission == "read":
             _may_read(context, request)
-        elif not context.grants.has(permission):
-            raise context.grants.lacking(permission)
+        elif not context.grants.has(self.permission):
+            raise context.grants.lacking(self.permission)
         return context
 
-    return check
+
+class Guarded(APIRoute):
+    """A route that asks who is calling, and whether that is allowed, before it reads any of the body."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See `APIRoute`."""
+        handle = super().get_route_handler()
+        asked = [needed.call for needed in self.dependant.dependencies if isinstance(needed.call, Allowed)]
+
+        async def guarded(request: Request) -> Response:
+            for allowed in asked:
+                credentials = await _bearer(request)
+                request.state.caller = await run_in_threadpool(allowed.check, request, credentials)
+            return await handle(request)
+
+        return guarded
 
 
-Reading = Annotated[Context, Depends(allowed("read"))]
-Registering = Annotated[Context, Depends(allowed("register"))]
-Composing = Annotated[Context, Depends(allowed("compose"))]
-Publishing = Annotated[Context, Depends(allowed("publish"))]
-Administering = Annotated[Context, Depends(allowed("admin"))]
+Reading = Annotated[Context, Depends(Allowed("read"))]
+Registering = Annotated[Context, Depends(Allowed("register"))]
+Composing = Annotated[Context, Depends(Allowed("compose"))]
+Publishing = Annotated[Context, Depends(Allowed("publish"))]
+Administering = Annotated[Context, Depends(Allowed("admin"))]
 
 
 def _called(request: Request, credentials: HTTPAuthorizationCredentials | None, permission: Permission) -> Context:

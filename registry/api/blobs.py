@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
-from registry.api.auth import Reading, Registering
+from registry.api.auth import Guarded, Reading, Registering
 from registry.api.uploads import BYTES_BODY, receive
 from registry.errors import NotFoundError, Problem, RangeUnsatisfiableError
 from registry.service.context import Context
 from registry.service.uploads import HeldBlob, Uploads, held_blob
 
-router = APIRouter(prefix="/v1", tags=["blobs"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["blobs"])
 AnyDigest = Annotated[
     str, Path(pattern=r"^(blake3|sha256):[0-9a-f]{64}$", description="blake3: or sha256: and 64 lowercase hex digits.")
 ]

@@ -8,14 +8,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from registry.api.answers import Repeatable, linked, tagged
-from registry.api.auth import Publishing, Reading
+from registry.api.auth import Guarded, Publishing, Reading
 from registry.api.bodies import PublishIn, RollbackIn
 from registry.api.parameters import After, ChannelPath, IfMatch, IfNoneMatch, Limit
 from registry.errors import PreconditionRequiredError, Problem, UsageProblemError
 from registry.service import cache, publish
 from registry.service.results import CacheIdentity, ChannelPage, Published
 
-router = APIRouter(prefix="/v1/channels", tags=["publication"])
+router = APIRouter(prefix="/v1/channels", route_class=Guarded, tags=["publication"])
 _TAG: Final = re.compile(r'"g(0|[1-9][0-9]{0,15})"')
 LAST: Final = 2**53 - 1
 

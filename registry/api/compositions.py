@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from registry.api.answers import Repeatable
-from registry.api.auth import Composing, Reading
+from registry.api.auth import Composing, Guarded, Reading
 from registry.api.bodies import Many, SpecBody, example
 from registry.api.parameters import NameText, RefText, Text
 from registry.service import decide, jobs, specs
@@ -19,7 +19,7 @@ from schemas.conversion import Rule, Store
 from schemas.decision import Code
 from schemas.model import Record
 
-router = APIRouter(prefix="/v1", tags=["composition"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["composition"])
 
 
 class ConversionIn(Record):

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from registry.api.auth import Reading
+from registry.api.auth import Guarded, Reading
 from registry.service.explain import explain, failure
 from schemas.catalogue import Failure, Family, failures
 
-router = APIRouter(prefix="/v1", tags=["explanations"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["explanations"])
 
 
 @router.get("/failures")

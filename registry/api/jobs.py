@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import StreamingResponse
 
 from registry.api.answers import linked
-from registry.api.auth import Composing, Reading
+from registry.api.auth import Composing, Guarded, Reading
 from registry.api.parameters import After, Limit
 from registry.errors import UnavailableError
 from registry.service import jobs
@@ -30,7 +30,7 @@ _EVENT: Final = {
         "data": {"type": "string", "contentMediaType": "application/json", "description": "The job."},
     },
 }
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", route_class=Guarded, tags=["jobs"])
 LastEvent = Annotated[
     str | None, Header(description="The id of the last event that arrived; the stream goes on there.")
 ]

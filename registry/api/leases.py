@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from registry.api.auth import Administering, Publishing, Reading
+from registry.api.auth import Administering, Guarded, Publishing, Reading
 from registry.api.bodies import LeaseIn, PolicyBody, RenewIn
 from registry.api.parameters import ChannelPath
 from registry.service import leases, policies
@@ -15,7 +15,7 @@ from schemas.publication import ChannelPolicy
 
 LeaseId = Annotated[str, Path(description="Of a lease, as it was answered.", max_length=64)]
 Holder = Annotated[str, Query(description="The replica.", min_length=1, max_length=128)]
-router = APIRouter(prefix="/v1", tags=["publication"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["publication"])
 
 
 @router.post("/channels/{name}/leases", status_code=201)

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import StringConstraints
 
 from registry.api.answers import linked, shown
-from registry.api.auth import Reading
+from registry.api.auth import Guarded, Reading
 from registry.api.parameters import After, DigestPath, IfNoneMatch, Limit, RefPath, RefQuery
 from registry.client import ManifestFilter
 from registry.service import look
 from registry.service.results import Difference, FileEntry, Lineage, NamePage, Page, Shown
 
-router = APIRouter(prefix="/v1", tags=["reading"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["reading"])
 Kind = Literal[
     "base", "factor", "adapter", "composition", "compute_contract", "router", "continual_state", "candidate",
     "resolved_route", "transaction", "evaluation", "conversion", "admission", "publication", "statement",

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from registry.api.auth import Composing
+from registry.api.auth import Composing, Guarded
 from registry.api.bodies import ReleaseBody, SpecBody
 from registry.service import admit, releases, specs
 from registry.service.results import Admitted
 
-router = APIRouter(prefix="/v1/previews", tags=["composition"])
+router = APIRouter(prefix="/v1/previews", route_class=Guarded, tags=["composition"])
 Plan = Annotated[bool, Query(description="Also cost the work of what would be admitted.")]
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from registry.api.answers import registered
-from registry.api.auth import Registering
+from registry.api.auth import Guarded, Registering
 from registry.api.bodies import AdapterFields, AdapterIn, BaseFields, BaseIn, DeclaredBaseIn, InspectionIn
 from registry.errors import Problem, UsageProblemError
 from registry.formats import Note
@@ -26,7 +26,7 @@ from registry.service.context import Context
 from registry.service.inspected import Inspected
 from registry.service.results import Added
 
-router = APIRouter(prefix="/v1", tags=["registration"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["registration"])
 M = TypeVar("M", bound=BaseModel)
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _FORM: Final = "multipart/form-data"

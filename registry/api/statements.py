@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from registry.api.auth import Registering
+from registry.api.auth import Guarded, Registering
 from registry.api.bodies import AliasIn, AttestationIn, LabelsIn, YankIn
 from registry.service import say
 from registry.service.results import Aliased, Said
 
-router = APIRouter(prefix="/v1", tags=["statements"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["statements"])
 
 
 @router.post("/labels", status_code=201)

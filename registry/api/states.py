@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, File, Form, Query, Response, UploadFile
 
 from registry.api.answers import registered
-from registry.api.auth import Composing, Reading, Registering
+from registry.api.auth import Composing, Guarded, Reading, Registering
 from registry.api.bodies import DocumentIn, ReleaseBody
 from registry.api.parameters import RefPath, written
 from registry.service import contracts, decide, evaluations, histories, releases, routers, routes
@@ -24,7 +24,7 @@ ContractQuery = Annotated[
     str, Query(description="A built-in contract by its method, or the reference of a registered one.")
 ]
 ROUTER_FILE: Final = "router.safetensors"
-router = APIRouter(prefix="/v1", tags=["states"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["states"])
 
 
 @router.post("/compute-contracts", status_code=201)

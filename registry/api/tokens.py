@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BeforeValidator, Field
 
-from registry.api.auth import Administering
+from registry.api.auth import Administering, Guarded
 from registry.api.bodies import tupled
 from registry.service import tokens
 from registry.service.tokens import LONGEST_S, ListedToken, NewToken
 from schemas.model import Finite, Record
 
-router = APIRouter(prefix="/v1/tokens", tags=["administration"])
+router = APIRouter(prefix="/v1/tokens", route_class=Guarded, tags=["administration"])
 
 
 class TokenIn(Record):

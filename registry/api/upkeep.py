@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from registry.api.auth import Administering
+from registry.api.auth import Administering, Guarded
 from registry.api.bodies import CollectionIn, PurgeIn, VerificationIn
 from registry.service import retire, verify
 from registry.service.results import Collected, Purged, Verified
 
-router = APIRouter(prefix="/v1", tags=["administration"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["administration"])
 
 
 @router.post("/verifications")

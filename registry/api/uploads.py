@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import Field
 
 from registry.api.arrival import Arrivals
-from registry.api.auth import Registering
+from registry.api.auth import Guarded, Registering
 from registry.errors import RefusedError
 from registry.service.context import Context
 from registry.service.intake import Receiving
@@ -18,7 +18,7 @@ from schemas.canonical import SAFE_INTEGER
 from schemas.digests import Digest
 from schemas.model import Record
 
-router = APIRouter(prefix="/v1", tags=["blobs"])
+router = APIRouter(prefix="/v1", route_class=Guarded, tags=["blobs"])
 BYTES_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": False,

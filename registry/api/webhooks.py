@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from registry.api.auth import Administering
+from registry.api.auth import Administering, Guarded
 from registry.service import webhooks
 from registry.service.webhooks import Deliveries, NewWebhook, Webhook
 from schemas.model import Record
 
-router = APIRouter(prefix="/v1/webhooks", tags=["administration"])
+router = APIRouter(prefix="/v1/webhooks", route_class=Guarded, tags=["administration"])
 
 
 class WebhookIn(Record):
