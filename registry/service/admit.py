@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Final
 
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
@@ -75,8 +73,8 @@ def _compose_once(
     if known is not None:
         return _name_known(context, name, known, answer)
     witnesses = witness.reports({adapter.family for adapter in order.adapters.values()})
-    with tempfile.TemporaryDirectory(prefix="registry-compose-") as folder:
-        composed = context.composer.compose(order, Path(folder), progress)
+    with context.store.scratch.folder() as folder:
+        composed = context.composer.compose(order, folder, progress)
         blob = context.store.put_file(composed.file)
     composition = _manifest(question.spec, answer.admission, composed, witnesses)
     return _store(context, name, composition, composed, blob, answer)

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from registry.db import Reader, blobs
 from registry.errors import ConflictError, DigestMismatchError, Problem
@@ -31,11 +30,11 @@ def directory_of(context: Context, files: Mapping[str, str]) -> Iterator[Path]:
     """
     refuse(problem for name in files for problem in plain_name_problems(name, ("files", name)))
     held = _held(context, files)
-    with TemporaryDirectory(prefix="registry-files-") as folder:
+    with context.store.scratch.folder() as folder:
         for name, digest in held.items():
-            place(context.store.local_path(digest), Path(folder) / name)
-            _check_sha256(Path(folder) / name, files[name])
-        yield Path(folder)
+            place(context.store.local_path(digest), folder / name)
+            _check_sha256(folder / name, files[name])
+        yield folder
 
 
 def place(source: Path, target: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
 from registry.errors import ConditionError
 from registry.service import dense, resolve, rules
@@ -79,8 +76,8 @@ def _compute(context: Context, subject: Subject) -> Conversion:
     recipe = recipe_of(subject)
     with context.database.reading() as reader:
         order = order_of(context, reader, subject, recipe)
-    with tempfile.TemporaryDirectory(prefix="registry-convert-") as folder:
-        converted = context.composer.convert(order, Path(folder))
+    with context.store.scratch.folder() as folder:
+        converted = context.composer.convert(order, folder)
         output = output_of(recipe, converted)
         if output == subject.parent:
             return _unchanged(context, subject)

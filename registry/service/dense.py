@@ -77,8 +77,7 @@ def convert(context: Context, subject: Subject) -> Conversion:
     if known is not None:
         return known
     release = dense_release(context, subject.parent, subject.old)
-    with tempfile.TemporaryDirectory(prefix="registry-release-") as scratch:
-        folder = Path(scratch)
+    with context.store.scratch.folder() as folder:
         made = release.write(folder)
         conversion = _conversion(subject, made)
         reading = None if conversion is None else read_base(folder)

@@ -1,4 +1,5 @@
-"""Blobs in a local folder: ``blobs/<first two hex>/<hex>``, ``staging/<random>`` and ``uploads/<id>``.
+"""Blobs in a local folder: ``blobs/<first two hex>/<hex>``, ``staging/<random>``, ``uploads/<id>`` and
+``scratch/<id>``.
 
 The operating system is used directly here. obstore's local store follows symbolic links, writes its partial files
 beside the blobs and never calls fsync, so a blob could be there after a crash and be empty.
@@ -20,6 +21,7 @@ from registry.errors import NotFoundError
 from registry.hashing import file_blocks, stream_blocks
 from registry.storage.failures import folder_failures, missing
 from registry.storage.partial import Partials
+from registry.storage.scratch import Scratch
 from registry.storage.staging import Staged, Staging
 from registry.storage.store import STREAMED_BYTES, BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest
@@ -37,14 +39,15 @@ class FolderStore(BlobStore):
         """
         self.root = root.absolute()
         self._blobs = self.root / "blobs"
-        staging, partials = self.root / "staging", self.root / "uploads"
+        private = [self.root / name for name in ("staging", "uploads", "scratch")]
         with folder_failures(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            for folder, mode in ((self._blobs, 0o755), (staging, 0o700), (partials, 0o700)):
-                folder.mkdir(mode, exist_ok=True)
+            for folder in (self._blobs, *private):
+                folder.mkdir(0o755 if folder is self._blobs else 0o700, exist_ok=True)
                 with _opened(folder):
                     pass
-        super().__init__(Staging(staging), Partials(partials))
+        staging, partials, scratch = private
+        super().__init__(Staging(staging), Partials(partials), Scratch(scratch))
 
     def has(self, digest: Digest) -> bool:
         """Whether the blob is there."""

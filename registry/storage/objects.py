@@ -21,6 +21,7 @@ from registry.hashing import BLOCK_BYTES, chunk_blocks
 from registry.storage.cache import LIMIT, Copies
 from registry.storage.failures import missing, object_failures, store_away
 from registry.storage.folder import FolderStore
+from registry.storage.pieces import Pieces
 from registry.storage.staging import Staged
 from registry.storage.store import STREAMED_BYTES, BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest
@@ -44,7 +45,7 @@ class ObjectStore(BlobStore):
         self._url = url
         self._cache = FolderStore(cache)
         self._copies = Copies(self._cache, cache_limit)
-        super().__init__(self._cache.staging, self._cache.partials)
+        super().__init__(self._cache.staging, Pieces(self._cache.partials.folder, remote, url), self._cache.scratch)
 
     def has(self, digest: Digest) -> bool:
         """Whether the blob is there."""

@@ -18,6 +18,7 @@ from registry.hashing import bytes_blocks, chunk_blocks, hash_blocks
 from registry.storage.failures import mismatch
 from registry.storage.hashing import Progress, read_blocks, reports
 from registry.storage.partial import PartialFile, Partials
+from registry.storage.scratch import Scratch
 from registry.storage.staging import Staged, Staging
 from schemas.digests import PREFIX, BlobDigests, Digest
 from schemas.names import is_whole_digest
@@ -50,9 +51,10 @@ class BlobStore(ABC):
     `NotFoundError` (`BLOB_MISSING`).
     """
 
-    def __init__(self, staging: Staging, partials: Partials) -> None:
+    def __init__(self, staging: Staging, partials: Partials, scratch: Scratch) -> None:
         self.staging = staging
         self.partials = partials
+        self.scratch = scratch
 
     def put_file(self, path: Path, *, expect: Digest | None = None, progress: Progress | None = None) -> BlobDigests:
         """Store a file, read once.
@@ -144,8 +146,9 @@ class BlobStore(ABC):
         return self._range(digest, offset, end) if end > offset else b""
 
     def sweep_staging(self, older_than_s: float) -> int:
-        """Remove what unfinished puts left behind and nobody has written to for `older_than_s`; how many."""
-        return self.staging.sweep(older_than_s)
+        """Remove what unfinished puts left behind and nobody has written to for `older_than_s`, and the scratch folders
+        of processes that are gone; how many."""
+        return self.staging.sweep(older_than_s) + self.scratch.sweep()
 
     @abstractmethod
     def has(self, digest: Digest) -> bool:
