@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from registry.db import paging
 from registry.db.paging import Page
@@ -56,26 +57,24 @@ def start(change: Change, job_id: str, worker: str) -> JobRow | None:
     return get(change, job_id) if done.rowcount == 1 else None
 
 
-def hand_back(change: Change, job_id: str, worker: str) -> bool:
+def hand_back(change: Change, row: JobRow) -> bool:
     """Queue a job that its worker could not finish in time; the attempt does not count."""
-    mine = (JobRow.id == job_id, JobRow.status == "running", JobRow.worker == worker)
-    freed = {"status": "queued", "worker": None, "attempts": JobRow.attempts - 1, "updated": change.now}
-    return change.session.connection().execute(update(JobRow).where(*mine).values(freed)).rowcount == 1
+    return _set(change, row.id, *_held(row), status="queued", worker=None, attempts=row.attempts - 1)
 
 
-def progress(change: Change, job_id: str, value: JsonObject) -> bool:
-    """Record how far an open job is."""
-    return _set(change, job_id, JobRow.status.in_(OPEN), progress_json=_json(value))
+def progress(change: Change, row: JobRow, value: JsonObject) -> bool:
+    """Record how far an open job is; False when it ended or another worker took it since `row` was read."""
+    return _set(change, row.id, *_held(row), progress_json=_json(value))
 
 
-def finish(change: Change, job_id: str, result: JsonObject) -> bool:
-    """Record the result; False when the job was not open any more."""
-    return _set(change, job_id, JobRow.status.in_(OPEN), status="done", result_json=_json(result))
+def finish(change: Change, row: JobRow, result: JsonObject) -> bool:
+    """Record the result; False when the job ended or another worker took it since `row` was read."""
+    return _set(change, row.id, *_held(row), status="done", result_json=_json(result))
 
 
-def fail(change: Change, job_id: str, error: JsonObject) -> bool:
-    """Record the failure and free the key; False when the job was not open any more."""
-    return _set(change, job_id, JobRow.status.in_(OPEN), status="failed", live_key=None, error_json=_json(error))
+def fail(change: Change, row: JobRow, error: JsonObject) -> bool:
+    """Record the failure and free the key; False when the job ended or another worker took it since `row` was read."""
+    return _set(change, row.id, *_held(row), status="failed", live_key=None, error_json=_json(error))
 
 
 def cancel(change: Change, job_id: str) -> JobRow:
@@ -102,6 +101,22 @@ def unfinished(reader: Reader, limit: int) -> tuple[JobRow, ...]:
 def forget(change: Change, job_id: str) -> None:
     """Free the key of a job that is done, because what it made is gone: the same question is then a new job."""
     _set(change, job_id, JobRow.status == "done", live_key=None)
+
+
+def ended(reader: Reader, before: str, limit: int) -> tuple[str, ...]:
+    """Jobs that ended before a time, the oldest first."""
+    mine = (JobRow.created < before, JobRow.updated < before, JobRow.status.not_in(OPEN))
+    return reader.all(select(JobRow.id).where(*mine).order_by(JobRow.created, JobRow.id).limit(limit))
+
+
+def remove(change: Change, job_ids: Sequence[str]) -> None:
+    """Forget jobs altogether; their keys are free."""
+    change.session.connection().execute(delete(JobRow).where(JobRow.id.in_(job_ids)))
+
+
+def _held(row: JobRow) -> tuple[ColumnElement[bool], ...]:
+    """Open, and still with the worker and in the attempt of `row`: whoever lost a job changes nothing of it."""
+    return JobRow.status.in_(OPEN), JobRow.worker.is_not_distinct_from(row.worker), JobRow.attempts == row.attempts
 
 
 def _set(change: Change, job_id: str, *where: ColumnElement[bool], **values: str | int | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime, timedelta
+from typing import Final
 
 from sqlalchemy import Select, delete, select, update
 
@@ -14,6 +15,9 @@ from registry.db.problems import found
 from registry.db.rows import WebhookDeliveryRow, WebhookEventRow, WebhookSecretRow
 from registry.db.session import Change, Reader, stamp
 from schemas.canonical import JsonObject, canonical_bytes
+
+SETTLED: Final = ("delivered", "dead")
+"""Nothing more is sent; `due` is then the moment it was settled."""
 
 
 def add(change: Change, url: str, prefix: str, secret: str) -> WebhookEventRow:
@@ -112,6 +116,12 @@ def deliveries(reader: Reader, webhook: str, after: str | None = None, limit: in
     mine = select(WebhookDeliveryRow).where(WebhookDeliveryRow.webhook == webhook)
     keys = (WebhookDeliveryRow.created, WebhookDeliveryRow.id)
     return paging.page(reader, mine, keys, after, limit, newest_first=True)
+
+
+def sweep(change: Change, before: str) -> int:
+    """Forget messages that were settled before a time; how many."""
+    old = (WebhookDeliveryRow.status.in_(SETTLED), WebhookDeliveryRow.due < before)
+    return change.session.connection().execute(delete(WebhookDeliveryRow).where(*old)).rowcount
 
 
 def _due(reader: Reader) -> Select[WebhookDeliveryRow]:

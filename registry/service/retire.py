@@ -10,7 +10,7 @@ from typing import Final
 from registry.db import Change, blobs, files, leases, lineage, manifests, purges, tensors
 from registry.db import uploads as claims
 from registry.errors import ConflictError, Problem
-from registry.service import once, resolve, uploads
+from registry.service import once, resolve, upkeep, uploads
 from registry.service.context import Context
 from registry.service.results import Collected, Purged
 from registry.storage import BlobEntry
@@ -64,6 +64,7 @@ def gc(context: Context, grace_s: float) -> Collected:
         size += sum(sizes[digest] for digest in gone)
     staging = context.store.sweep_staging(grace_s) + uploads.sweep(context, grace_s)
     once.sweep(context)
+    upkeep.messages(context)
     return Collected(removed=tuple(removed), bytes=size, staging=staging)
 
 

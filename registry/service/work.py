@@ -1,18 +1,17 @@
 """Doing what a job asks for: once, whoever takes it and however often it is taken.
 
 A job ends in the transaction that stores its result or, called off meanwhile, undoes that transaction. So a job whose
-worker dies is done again from its last finished file, and a cancelled one leaves nothing under a name.
+worker dies is done again from its last finished file, and a cancelled one leaves nothing under a name. A worker that
+was given up while it was only silent may wake: what it then stores is undone in the same way, for the job is another's.
 """
 
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -79,7 +78,7 @@ class JobTask(Task):
         if time.monotonic() < self._due:
             return
         value: JsonObject = {"done": done, "total": total, "what": what}
-        if not self.change("job.progress", lambda change: jobs.progress(change, self._row.id, value)):
+        if not self.change("job.progress", lambda change: jobs.progress(change, self._row, value)):
             raise _called_off(self._row)
         self._due = time.monotonic() + EVERY_S
 
@@ -99,7 +98,7 @@ class JobTask(Task):
 
     def ending(self, change: Change, result: Record) -> None:
         """See `Task`: the job is done when its own result is stored, not with a conversion on the way to an export."""
-        if self._row.kind != "export" and not jobs.finish(change, self._row.id, result.document()):
+        if self._row.kind != "export" and not jobs.finish(change, self._row, result.document()):
             raise _called_off(self._row)
 
     def patiently(self, work: Callable[[], T]) -> T:
@@ -139,15 +138,14 @@ def perform(context: Context, job_id: str, worker: Worker) -> None:
         return
     except HandedBack:
         with suppress(UnavailableError):
-            freed = partial(jobs.hand_back, job_id=job_id, worker=worker.name)
-            context.database.change("job.hand_back", worker.name, freed)
+            context.database.change("job.hand_back", worker.name, lambda change: jobs.hand_back(change, row))
         raise
     except ProblemError as error:
         document = told(error)
-        task.change("job.fail", lambda change: jobs.fail(change, job_id, document))
+        task.change("job.fail", lambda change: jobs.fail(change, row, document))
     else:
         # most use cases have ended the job with what they stored; those that stored nothing end it here
-        task.change("job.finish", lambda change: jobs.finish(change, job_id, result.document()))
+        task.change("job.finish", lambda change: jobs.finish(change, row, result.document()))
 
 
 def _change(context: Context, worker: Worker, action: str, work: Callable[[Change], T]) -> T:
@@ -182,8 +180,8 @@ def _export(context: Context, request: JsonObject) -> Record:
     """Write the directory, and keep each of its files, the card too."""
     options = {key: value for key, value in request.items() if key != "ref"}
     form = Form(**cast(dict[str, Any], options))
-    with tempfile.TemporaryDirectory(prefix="registry-export-") as scratch:
-        made = export.export(context, str(request["ref"]), Path(scratch), form, named=True)
+    with context.store.scratch.folder() as scratch:
+        made = export.export(context, str(request["ref"]), scratch, form, named=True)
         folder = Path(made.directory)
         card = export.entry(folder, folder / CARD)
         for entry in (*made.files, card):
@@ -226,7 +224,7 @@ def _called_off(row: JobRow) -> CancelledError:
             code="JOB_CANCELLED",
             path=(row.id,),
             expected="a job that is open",
-            observed="one that was called off or ended elsewhere",
+            observed="one that was called off, or that another worker took",
             hint="Ask for it again; nothing of it was kept.",
         )
     )

@@ -1,7 +1,8 @@
 """Jobs on a durable queue: DBOS remembers what was taken and which steps are done, our rows say what callers see.
 
 A row without a workflow is enqueued under the row's id; a workflow whose executor is dead is resumed where it stood; a
-row whose workflow ended without it is failed. One executor at a time looks after that, so a job is never resumed twice.
+row whose workflow ended without it is failed; what ended long ago is forgotten. One executor at a time looks after
+that, so a job is never resumed twice.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from registry.db.engine import sqlite_path
 from registry.db.executors import executors
 from registry.db.rows import JobRow
 from registry.errors import InternalError, Problem, ProblemError
+from registry.service import upkeep
 from registry.service.context import Context
 from registry.service.jobs import KINDS
 from registry.service.work import Worker, perform, told
@@ -39,6 +41,7 @@ GRACE_S: Final = 10.0
 """How long a running job may go on once its process is asked to stop."""
 WINDOW: Final = 200
 """Open jobs of each status that are looked after at a time, the oldest first."""
+SWEEP_S: Final = 3_600.0
 _AWAY: Final = (ProblemError, SQLAlchemyError, error.DBOSException)
 _ONE: Final = threading.Lock()
 """DBOS is one thing a process."""
@@ -56,6 +59,8 @@ class JobQueue:
         self._stopping = threading.Event()
         self._leave_at = float("inf")
         self._running = set[str]()
+        self._here = False
+        self._sweep_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
 
     @property
@@ -82,17 +87,22 @@ class JobQueue:
         if not self._until(lambda: _ONE.acquire(blocking=False)):
             return
         try:
-            self._until(self._executors.live)
+            while self._until(self._executors.live):
+                self._work()
+        finally:
+            self._executors.close()
+            _ONE.release()
+
+    def _work(self) -> None:
+        """Take jobs until this process has to stop, or another took its place while it was silent."""
+        try:
             self._until(self._launched)
-            while not self._stopping.is_set():
-                self._until(self._looked)
+            while self._until(self._looked) and self._here:
                 self._wake.wait(LOOK_S)
                 self._wake.clear()
         finally:
-            patience = int(GRACE_S) + 5 if self._running else 0
+            patience = int(GRACE_S) + 5 if self._running and self._stopping.is_set() else 0
             DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=patience)
-            self._executors.close()
-            _ONE.release()
 
     def _until(self, attempt: Callable[[], bool]) -> bool:
         """Try until it is done; False when this process has to stop before."""
@@ -125,12 +135,14 @@ class JobQueue:
         return True
 
     def _looked(self) -> bool:
-        if self._executors.live():
+        self._here = self._executors.live()
+        if self._here:
             with self._executors.leading() as leads:
                 if leads:
                     self._look_after()
-                return leads
-        return False
+        else:
+            log.warning("another runs jobs now in the place of %s", self.name)
+        return True
 
     def _look_after(self) -> None:
         with self._context.database.reading() as reader:
@@ -148,12 +160,15 @@ class JobQueue:
             elif flow.status == "PENDING" and self._executors.is_dead(flow.executor_id or ""):
                 log.warning("job %s goes on without %s", row.id, flow.executor_id)
                 DBOS.resume_workflow(row.id, queue_name=row.kind)
+        if time.monotonic() >= self._sweep_at:
+            more = upkeep.sweep(self._context, DBOS.delete_workflows)
+            self._sweep_at = time.monotonic() + (0 if more else SWEEP_S)
 
     def _settle(self, row: JobRow) -> None:
         """A workflow that ended and left its row open has met a fault of the program."""
         status = DBOS.get_workflow_status(row.id)
         document = told(_crashed(row.id, "" if status is None else repr(status.error)))
-        self._context.database.change("job.fail", self.name, lambda change: jobs.fail(change, row.id, document))
+        self._context.database.change("job.fail", self.name, lambda change: jobs.fail(change, row, document))
 
 
 def _once(name: str, make: Callable[[], JsonObject]) -> JsonObject:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from registry.db import Change, Database, idempotency, jobs, leases, uploads
+from registry.db import Change, Database, idempotency, jobs, leases, uploads, webhooks
 from registry.db.rows import JobRow
 from registry.db.session import stamp
 from registry.errors import NotFoundError, RefusedError
@@ -41,21 +41,27 @@ def test_one_live_job_a_key(database: Database) -> None:
     first, created = queue(database, "k")
     again, created_again = queue(database, "k")
     assert (created, created_again, again.id) == (True, False, first.id)
-    database.change("done", ME, lambda change: jobs.finish(change, first.id, {"digest": "d"}))
+    database.change("done", ME, lambda change: jobs.finish(change, first, {"digest": "d"}))
     assert queue(database, "k")[1] is False
     other, _ = queue(database, "other")
-    database.change("fail", ME, lambda change: jobs.fail(change, other.id, {"code": "X"}))
+    database.change("fail", ME, lambda change: jobs.fail(change, other, {"code": "X"}))
     assert queue(database, "other")[1] is True
+
+
+def take(database: Database, job_id: str, worker: str) -> JobRow:
+    """Take a job."""
+    taken = database.change("start", ME, lambda change: jobs.start(change, job_id, worker))
+    assert taken is not None
+    return taken
 
 
 def test_a_job_goes_from_queued_to_done(database: Database) -> None:
     job, _ = queue(database, "k")
-    taken = database.change("start", ME, lambda change: jobs.start(change, job.id, "w1"))
-    assert taken is not None
+    taken = take(database, job.id, "w1")
     assert (taken.status, taken.worker, taken.attempts) == ("running", "w1", 1)
-    assert database.change("progress", ME, lambda change: jobs.progress(change, job.id, {"done": 1}))
-    assert database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "d"}))
-    assert not database.change("finish", ME, lambda change: jobs.finish(change, job.id, {"digest": "e"}))
+    assert database.change("progress", ME, lambda change: jobs.progress(change, taken, {"done": 1}))
+    assert database.change("finish", ME, lambda change: jobs.finish(change, taken, {"digest": "d"}))
+    assert not database.change("finish", ME, lambda change: jobs.finish(change, taken, {"digest": "e"}))
     assert database.change("start", ME, lambda change: jobs.start(change, job.id, "w2")) is None
     with database.reading() as reader:
         found = jobs.get(reader, job.id)
@@ -66,12 +72,22 @@ def test_a_job_goes_from_queued_to_done(database: Database) -> None:
 
 def test_an_attempt_that_was_handed_back_does_not_count(database: Database) -> None:
     job, _ = queue(database, "k")
-    database.change("start", ME, lambda change: jobs.start(change, job.id, "w1"))
-    assert not database.change("back", ME, lambda change: jobs.hand_back(change, job.id, "another"))
-    assert database.change("back", ME, lambda change: jobs.hand_back(change, job.id, "w1"))
-    taken = database.change("start", ME, lambda change: jobs.start(change, job.id, "w2"))
-    assert taken is not None
+    first = take(database, job.id, "w1")
+    assert database.change("back", ME, lambda change: jobs.hand_back(change, first))
+    taken = take(database, job.id, "w2")
     assert (taken.worker, taken.attempts) == ("w2", 1)
+
+
+def test_a_worker_that_lost_its_job_changes_nothing_of_it(database: Database) -> None:
+    job, _ = queue(database, "k")
+    lost = take(database, job.id, "w1")
+    for worker in ("w2", "w1"):
+        holder = take(database, job.id, worker)
+        assert not database.change("progress", ME, lambda change: jobs.progress(change, lost, {"done": 1}))
+        assert not database.change("finish", ME, lambda change: jobs.finish(change, lost, {}))
+        assert not database.change("fail", ME, lambda change: jobs.fail(change, lost, {}))
+        assert not database.change("back", ME, lambda change: jobs.hand_back(change, lost))
+    assert database.change("finish", ME, lambda change: jobs.finish(change, holder, {}))
 
 
 def test_unfinished_jobs_are_the_running_and_the_oldest_queued_ones(database_url: str) -> None:
@@ -79,19 +95,19 @@ def test_unfinished_jobs_are_the_running_and_the_oldest_queued_ones(database_url
     with Database(database_url, clock=clock) as database:
         order = []
         for key in "abcde":
-            order.append(queue(database, key)[0].id)
+            order.append(queue(database, key)[0])
             clock.forward(1)
-        database.change("start", ME, lambda change: jobs.start(change, order[4], "w1"))
+        take(database, order[4].id, "w1")
         database.change("finish", ME, lambda change: jobs.finish(change, order[0], {}))
         with database.reading() as reader:
-            assert [row.id for row in jobs.unfinished(reader, 2)] == [order[4], order[1], order[2]]
+            assert [row.id for row in jobs.unfinished(reader, 2)] == [order[n].id for n in (4, 1, 2)]
 
 
 def test_a_key_that_was_forgotten_is_free(database: Database) -> None:
     job, _ = queue(database, "k")
     database.change("forget", ME, lambda change: jobs.forget(change, job.id))
     assert queue(database, "k")[1] is False
-    database.change("finish", ME, lambda change: jobs.finish(change, job.id, {}))
+    database.change("finish", ME, lambda change: jobs.finish(change, job, {}))
     database.change("forget", ME, lambda change: jobs.forget(change, job.id))
     assert queue(database, "k")[1] is True
 
@@ -99,10 +115,49 @@ def test_a_key_that_was_forgotten_is_free(database: Database) -> None:
 def test_a_cancelled_job_is_not_finished(database: Database) -> None:
     job, _ = queue(database, "k")
     assert database.change("cancel", ME, lambda change: jobs.cancel(change, job.id)).status == "cancelled"
-    assert not database.change("finish", ME, lambda change: jobs.finish(change, job.id, {}))
+    assert not database.change("finish", ME, lambda change: jobs.finish(change, job, {}))
     with pytest.raises(NotFoundError) as caught:
         database.change("cancel", ME, lambda change: jobs.cancel(change, "none"))
     assert caught.value.code == "JOB_UNKNOWN"
+
+
+def test_jobs_that_ended_before_a_time_are_those_that_may_be_removed(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        rows = {key: queue(database, key)[0] for key in ("done", "queued", "late", "off")}
+        database.change("finish", ME, lambda change: jobs.finish(change, rows["done"], {}))
+        database.change("cancel", ME, lambda change: jobs.cancel(change, rows["off"].id))
+        clock.forward(60)
+        with database.reading() as reader:
+            moment = reader.now
+        database.change("finish", ME, lambda change: jobs.finish(change, rows["late"], {}))
+        with database.reading() as reader:
+            found = jobs.ended(reader, moment, 9)
+            assert set(found) == {rows["done"].id, rows["off"].id}
+            assert len(jobs.ended(reader, moment, 1)) == 1
+        database.change("remove", ME, lambda change: jobs.remove(change, found))
+        with database.reading() as reader:
+            assert {row.key for row in jobs.page(reader).items} == {"queued", "late"}
+
+
+def test_messages_are_forgotten_once_they_were_settled_before_a_time(database_url: str) -> None:
+    clock = Clock()
+    with Database(database_url, clock=clock) as database:
+        hook = database.change("hook", ME, lambda change: webhooks.add(change, "https://a.example", "", "s")).webhook
+        for number in range(3):
+            database.change("put", ME, partial(webhooks.put, channel="bot", number=number, body={}))
+        for status in ("delivered", "waiting"):
+            row = database.change("claim", ME, lambda change: webhooks.claim(change, 1.0))
+            assert row is not None
+            database.change("settle", ME, partial(webhooks.settle, row=row, status=status, answer="200"))
+        with database.reading() as reader:
+            assert len(webhooks.deliveries(reader, hook).items) == 3
+            early = reader.now
+        assert database.change("sweep", ME, lambda change: webhooks.sweep(change, early)) == 0
+        clock.forward(60)
+        assert database.change("sweep", ME, lambda change: webhooks.sweep(change, change.now)) == 1
+        with database.reading() as reader:
+            assert {row.status for row in webhooks.deliveries(reader, hook).items} == {"waiting"}
 
 
 def test_working_rows_leave_no_history(database: Database) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,43 @@ def test_a_session_that_was_cut_is_opened_and_locked_again(shared_url: str) -> N
     admin.dispose()
 
 
+def test_who_is_silent_for_too_long_is_dead_until_it_says_again_that_it_lives(shared_url: str) -> None:
+    patient, one, two = (executors(shared_url, name, silent_s) for name, silent_s in _PATIENCE.items())
+    assert one.live()
+    with one.leading():
+        assert not patient.is_dead("one")
+        assert not two.is_dead("one")
+        time.sleep(2 * _PATIENCE["two"])
+        assert not patient.is_dead("one")
+        with two.leading() as instead:
+            assert not instead
+        _until(lambda: two.is_dead("one"))
+        with two.leading() as instead:
+            assert instead
+        with pytest.raises(UnavailableError):
+            one.live()
+    assert one.live()
+    assert not two.is_dead("one")
+    _close(patient, one, two)
+
+
+def test_who_is_silent_for_too_long_loses_the_file_and_waits_like_the_others(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'registry.db'}"
+    patient, one, two = (executors(url, name, silent_s) for name, silent_s in _PATIENCE.items())
+    assert one.live()
+    assert not two.live()
+    time.sleep(2 * _PATIENCE["two"])
+    assert one.live()
+    assert not two.live()
+    time.sleep(2 * _PATIENCE["two"])
+    assert not patient.live()
+    _until(two.live)
+    assert not one.live()
+    two.close()
+    assert one.live()
+    _close(patient, one, two)
+
+
 def test_sqlite_has_one_executor_at_a_time(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'registry.db'}"
     one, two = executors(url, "one"), executors(url, "two")
@@ -69,6 +108,17 @@ def test_sqlite_has_one_executor_at_a_time(tmp_path: Path) -> None:
     one.close()
     assert two.live()
     _close(one, two)
+
+
+_PATIENCE = {"patient": 60.0, "one": 60.0, "two": 0.2}
+"""How long each lets the others be silent, in seconds."""
+
+
+def _until(seen: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def _close(*held: Executors) -> None:

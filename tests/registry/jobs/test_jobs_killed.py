@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
 
 from tests.registry.jobs import large
-from tests.registry.jobs.shop import Shop, midway
+from tests.registry.jobs.shop import Shop, midway, small_spec
 from tests.support.house import assert_whole
 
 WITHIN_S = 60.0
@@ -66,3 +67,25 @@ def test_a_worker_that_is_asked_to_stop_loses_nothing(shop: Shop) -> None:
         done = shop.until(job.id, lambda seen: not seen.open, WITHIN_S)
     assert (done.status, done.attempts) == ("done", 1)
     assert shop.counts() == (1, 1)
+
+
+@pytest.mark.long
+def test_a_job_of_a_frozen_worker_is_finished_once_though_it_wakes(shop: Shop) -> None:
+    job = shop.submit(large.spec())
+    with shop.worker() as first, shop.worker() as second:
+        taken = shop.until(job.id, midway)
+        frozen, other = (first, second) if str(first.handle.pid) in str(taken.worker) else (second, first)
+        frozen.handle.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        again = shop.until(job.id, lambda seen: seen.worker != taken.worker, WITHIN_S)
+        print(f"taken over after {time.monotonic() - began:.1f} s")
+        frozen.handle.send_signal(signal.SIGCONT)
+        done = shop.until(job.id, lambda seen: not seen.open, WITHIN_S)
+        assert (again.attempts, done.status, done.attempts, done.worker) == (2, "done", 2, again.worker), done
+        for seed, busy in enumerate((other, frozen), 3):
+            later = shop.submit(small_spec(f"later-{seed}", 1 / seed))
+            assert shop.until(later.id, lambda seen: not seen.open, WITHIN_S).status == "done"
+            busy.kill()
+    assert shop.counts() == (3, 3)
+    with shop.open() as registry:
+        assert_whole(registry)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import NullPool, create_engine, text
 
-from registry.service import add, jobs
+from registry.db import Database
+from registry.db.engine import sqlite_path
+from registry.db.session import utc_now
+from registry.service import add, jobs, resolve
 from registry.service.composer import Converted, ConvertOrder
 from registry.service.context import Context
 from registry.service.jobs import Job
@@ -54,11 +59,16 @@ def running(context: Context) -> Iterator[None]:
 
 def ended(context: Context, job: Job) -> Job:
     """The job once it has ended."""
+    wait_for(lambda: not jobs.get(context, job.id).open)
+    return jobs.get(context, job.id)
+
+
+def wait_for(seen: Callable[[], bool]) -> None:
+    """Wait until something holds."""
     deadline = time.monotonic() + PATIENCE_S
-    while (found := jobs.get(context, job.id)).open:
+    while not seen():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return found
 
 
 def test_a_fault_without_a_name_fails_the_job_and_the_queue_goes_on(filled: Context) -> None:
@@ -76,6 +86,33 @@ def test_a_row_that_was_there_before_the_queue_is_found(filled: Context) -> None
     with running(filled):
         assert ended(filled, job).status == "done"
     assert ended(filled, job).attempts == 1
+
+
+def test_what_ended_more_than_a_week_ago_is_forgotten_also_by_the_queue(filled: Context) -> None:
+    job = jobs.submit_conversion(filled, "one", Wish("balanced", name="even"))
+    with running(filled):
+        assert ended(filled, job).status == "done"
+    with Database(filled.database.url, clock=lambda: utc_now() + timedelta(days=8)) as database:
+        later = replace(filled, database=database)
+        young = jobs.submit_conversion(later, "one", Wish("rebase", base="tiny"))
+        with running(later):
+            assert ended(later, young).status == "done"
+            wait_for(lambda: [item.id for item in jobs.ls(later).items] == [young.id])
+        assert workflows(database.url) == [young.id]
+        again = jobs.submit_conversion(later, "one", Wish("balanced", name="even"))
+        assert again.id != job.id
+        with database.reading() as reader:
+            assert resolve.digest_of(reader, "even")
+
+
+def workflows(url: str) -> list[str]:
+    """The jobs that the queue's own tables know."""
+    file = sqlite_path(url)
+    place, schema = (url, "registry_jobs.") if file is None else (f"sqlite:///{file.with_suffix('.jobs.db')}", "")
+    engine = create_engine(place, poolclass=NullPool)
+    with engine.connect() as connection:
+        rows = connection.scalars(text(f"SELECT workflow_uuid FROM {schema}workflow_status"))
+        return [str(row) for row in rows]
 
 
 def test_the_queue_is_loaded_only_where_jobs_run() -> None:
