@@ -1,7 +1,7 @@
 """Resumable uploads: begun, continued at any byte, finished under a digest.
 
 Where an upload stands is the length of its staged file, which all processes that share the store's folder see; over an
-object store the staged file lies in the cache of one machine, and another one says 0: the upload begins again there.
+object store it is how far the pieces reach that all machines put there (`registry.storage.pieces`).
 An upload is kept for a day after its last byte; for as long the blob it became is safe from garbage collection.
 """
 
@@ -245,7 +245,7 @@ def _told(context: Context, row: UploadSessionRow) -> Upload:
 
 
 def _offset(context: Context, row: UploadSessionRow) -> int:
-    """The length of the staged file; when it became a blob, the length of that."""
+    """How much has arrived; when it became a blob, the length of that."""
     staged = context.store.partials.size(row.id)
     whole = row.expected is not None and row.size is not None and row.size == row.offset
     if staged == 0 and row.size and whole and row.expected is not None and context.store.has(row.expected):

@@ -92,12 +92,16 @@ class Partials:
         return 0
 
     def open(self, name: str) -> PartialFile:
-        """The file, made when it is not there, locked for this caller.
+        """The file with all that has arrived, made when it is not there, locked for this caller.
 
         Raises:
             ConflictError: `UPLOAD_BUSY`, somebody else is writing.
             UnavailableError: the folder cannot be written.
         """
+        return self.locked(name)
+
+    def locked(self, name: str) -> PartialFile:
+        """The file as it lies here. Raises what `open` raises."""
         path = self._path(name)
         while True:
             with folder_failures(self.folder):
@@ -106,15 +110,15 @@ class Partials:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 os.close(descriptor)
-                raise ConflictError(_busy()) from error
+                raise ConflictError(busy()) from error
             if _same(path, descriptor):
-                return PartialFile(path, descriptor)
+                return self._opened(path, descriptor)
             os.close(descriptor)  # moved or removed between opening and locking
 
     def drop(self, name: str) -> bool:
         """Remove a file; False when somebody is writing to it."""
         try:
-            with self.open(name) as file:
+            with self.locked(name) as file:
                 file.remove()
         except ConflictError:
             return False
@@ -128,7 +132,7 @@ class Partials:
             names = [
                 entry.name
                 for entry in os.scandir(self.folder)
-                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+                if is_name(entry.name) and entry.is_file(follow_symlinks=False)
             ]
         for name in names:
             with suppress(FileNotFoundError):
@@ -136,9 +140,17 @@ class Partials:
                 removed += old and not keep(name) and self.drop(name)
         return removed
 
+    def _opened(self, path: Path, descriptor: int) -> PartialFile:
+        return PartialFile(path, descriptor)
+
     def _path(self, name: str) -> Path:
-        assert _NAME.fullmatch(name), "names are drawn by the registry"
+        assert is_name(name), "names are drawn by the registry"
         return self.folder / name
+
+
+def is_name(text: str) -> bool:
+    """Whether this names an arriving file."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _same(path: Path, descriptor: int) -> bool:
@@ -150,7 +162,8 @@ def _same(path: Path, descriptor: int) -> bool:
     return stat.S_ISREG(opened.st_mode) and (opened.st_dev, opened.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _busy() -> Problem:
+def busy() -> Problem:
+    """Two write to one upload."""
     return Problem(
         code="UPLOAD_BUSY",
         expected="an upload nobody else writes to",

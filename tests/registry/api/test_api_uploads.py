@@ -23,6 +23,7 @@ from registry.db.session import stamp
 from registry.service import retire, tokens
 from registry.service.context import Context
 from registry.service.verify import verify
+from registry.storage import open_store
 
 DATA = random.Random(1).randbytes(9 * 2**20 + 17)
 
@@ -133,18 +134,24 @@ def test_the_same_blob_again_goes_on_where_its_upload_stands(caller: Caller) -> 
     assert (again.status_code, again.headers["Location"], again.json()["offset"]) == (200, place, 1000)
 
 
-def test_another_process_that_shares_the_folder_goes_on_where_the_upload_stands(
-    caller: Caller, context: Context, database_url: str
+def test_another_server_goes_on_where_the_upload_stands(
+    caller: Caller, context: Context, database_url: str, store_url: str, tmp_path: Path
 ) -> None:
+    """Over a folder they share it; over an object store they are two machines."""
     place = caller.begin(digest=digest_of(DATA), size=len(DATA))
     secret = tokens.create(context, "ci", ("register",)).secret
-    with Database(database_url) as database, TestClient(create_app(replace(context, database=database))) as client:
-        other = Caller(client, secret)
-        pieces = [(0, 3_000_000), (3_000_000, 6_000_000), (6_000_000, len(DATA))]
-        for (start, end), each in zip(pieces, (caller, other, caller), strict=True):
-            assert each.patch(place, start, DATA[start:end]).status_code == 204
-        assert other.finish(place, digest_of(DATA)).status_code == 201
+    with Database(database_url) as database:
+        store = open_store(store_url, cache=tmp_path / "elsewhere")
+        with TestClient(create_app(replace(context, database=database, store=store))) as client:
+            other = Caller(client, secret)
+            pieces = [(0, 3_000_000), (3_000_000, 6_000_000), (6_000_000, len(DATA))]
+            for (start, end), each in zip(pieces, (caller, other, caller), strict=True):
+                assert each.ask("HEAD", place).headers["Upload-Offset"] == str(start)
+                assert each.patch(place, start, DATA[start:end]).status_code == 204
+            assert other.finish(place, digest_of(DATA)).status_code == 201
+            assert caller.finish(place, digest_of(DATA)).status_code == 201
     assert context.store.read(digest_of(DATA)) == DATA
+    assert context.store.partials.size(place.rpartition("/")[2]) == 0
 
 
 def test_a_resume_where_the_staged_bytes_are_not_begins_again(caller: Caller, context: Context) -> None:
