@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Final, NamedTuple, TypeVar
 
-from schemas.adapter import AdapterManifest, FactorManifest, Order, ScaleRule
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, Order, ScaleRule
 from schemas.base import BaseManifest
 from schemas.composition import ResolvedSpec
 from schemas.decision import Finding
@@ -69,37 +69,47 @@ class Profile(NamedTuple):
         return tuple(role for role, _ in self.extra)
 
 
+class Outline(NamedTuple):
+    """What an adapter says beside its factors; the fields are those of its manifest."""
+
+    base: Digest
+    family: str
+    initializer: str
+    payload: str
+    full_replacements: tuple[FullReplacement, ...]
+    training: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Member:
-    """One adapter of the spec with the base it was made for."""
+    """One adapter of the spec with the base it was made for.
+
+    Its manifest, which is large for a large model, is not kept: `adapters` gives it again.
+    """
 
     digest: Digest
-    adapter: AdapterManifest
+    adapter: Outline
     base: BaseManifest
+    adapters: Mapping[Digest, AdapterManifest]
+
+    def whole(self) -> AdapterManifest:
+        """The manifest, for the few rules that look at tensors."""
+        return self.adapters[self.digest]
 
 
 @dataclass(frozen=True)
 class Context:
-    """A spec and the manifests it names. An adapter named twice in the spec stands in `members` once."""
+    """A spec and the manifests it names. An adapter named twice in the spec stands in `members` once.
+
+    `factors` are the distinct ones, each with the adapters that have it. Members mostly repeat each other's shapes, so
+    that the rules have a few hundred profiles to look at where the manifests hold many thousand factors.
+    """
 
     spec: ResolvedSpec
     base: BaseManifest
     members: tuple[Member, ...]
+    factors: Mapping[Profile, list[Digest]]
     repeating: frozenset[Digest] = frozenset()
-
-    @cached_property
-    def factors(self) -> dict[Profile, list[Digest]]:
-        """The distinct factors, each with the adapters that have it.
-
-        Members mostly repeat each other's shapes, so that the rules have a few hundred profiles to look at where the
-        manifests hold many thousand factors.
-        """
-        found: defaultdict[Profile, list[Digest]] = defaultdict(list)
-        for member in self.members:
-            family = member.adapter.family
-            for factor in member.adapter.factors:
-                found[profile_of(factor, family)].append(member.digest)
-        return dict(found)
 
     @cached_property
     def sites(self) -> dict[Site, list[Profile]]:
@@ -119,15 +129,24 @@ def gather(
 ) -> Context:
     """Put the manifests beside the spec; `bases` need not repeat the spec's own base.
 
+    Each adapter is asked for once and let go, so that `adapters` may read them one by one.
+
     Raises:
         CouldNotCheckError: `MANIFEST_MISSING`.
     """
-    known = {**bases, spec.base: base}
-    members = []
+    members: list[Member] = []
+    factors: defaultdict[Profile, list[Digest]] = defaultdict(list)
     for digest in sorted({member.adapter for member in spec.members}):
         adapter = _known(adapters, digest, "adapter")
-        members.append(Member(digest, adapter, _known(known, adapter.base, "base")))
-    return Context(spec, base, tuple(members), repeating)
+        own = base if adapter.base == spec.base else _known(bases, adapter.base, "base")
+        members.append(Member(digest, _outline(adapter), own, adapters))
+        for factor in adapter.factors:
+            factors[profile_of(factor, adapter.family)].append(digest)
+    return Context(spec, base, tuple(members), factors, repeating)
+
+
+def _outline(adapter: AdapterManifest) -> Outline:
+    return Outline(*(getattr(adapter, name) for name in Outline._fields))
 
 
 def profile_of(factor: FactorManifest, family: str) -> Profile:

@@ -100,7 +100,7 @@ def shared_a(context: Context) -> Iterator[Finding]:
         if contract is None or not contract.shared_a:
             continue
         stored: defaultdict[str, set[str]] = defaultdict(set)
-        for factor in member.adapter.factors:
+        for factor in member.whole().factors:
             stored[factor.module].add(factor.a.tensor)
         for module, tensors in stored.items():
             if len(tensors) > 1:

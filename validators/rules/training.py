@@ -51,9 +51,9 @@ def frozen(context: Context) -> Iterator[Finding]:
     """The a that was frozen is the a that is stored."""
     for member, contract in _contracts(context):
         stated = member.adapter.training.get("frozen_a")
-        if "frozen_a" in contract.training and stated is not None and stated != frozen_a(member.adapter):
+        if "frozen_a" in contract.training and stated is not None and stated != (stored := frozen_a(member.whole())):
             path = ("training", "frozen_a")
-            yield finding("FROZEN_A_DIFFERS", member.digest, path, stated, frozen_a(member.adapter))
+            yield finding("FROZEN_A_DIFFERS", member.digest, path, stated, stored)
 
 
 def resume(context: Context) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def resume(context: Context) -> Iterator[Finding]:
     for member, contract in _contracts(context):
         if member.adapter.payload != "resume":
             continue
-        lacking = {role for factor in member.adapter.factors for role in contract.resume if role not in factor.extra}
+        lacking = {role for factor in member.whole().factors for role in contract.resume if role not in factor.extra}
         if lacking:
             expected, observed = ", ".join(contract.resume), f"no {', '.join(sorted(lacking))} in every factor"
             yield finding("ALLOCATOR_STATE_MISSING", member.digest, ("payload",), expected, observed)
