@@ -1,4 +1,4 @@
-"""Alive, and ready: whether the database and the store can be read and written now."""
+"""Alive, and ready: whether database and store can be read and written now, and whether jobs run here that should."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FRESH_S: Final = 1.0
 
 
 class ReadyOut(Record):
-    """Whether this server can do its work, part by part."""
+    """Whether this server can do its work, part by part; `degraded` when it answers everything and runs no jobs."""
 
-    status: Literal["ready", "away"]
+    status: Literal["ready", "degraded", "away"]
     parts: tuple[Part, ...]
 
 
@@ -50,10 +50,13 @@ async def healthz() -> HealthOut:
 
 @router.get("/readyz", responses={503: {"model": ReadyOut, "description": "A part is away; it is named"}})
 def readyz(request: Request, response: Response) -> ReadyOut:
-    """Database, schema revision and store answer and can be written, within a few seconds."""
+    """Database, schema revision and store answer and can be written, within a few seconds; where jobs are run here,
+    what runs them is alive."""
     parts = request.app.state.probes.of(request.app.state.context)
-    ready = all(part.ok for part in parts)
-    if not ready:
+    runners = () if request.app.state.runner is None else (readiness.jobs(request.app.state.runner),)
+    if not all(part.ok for part in parts):
         response.status_code = 503
         response.headers["Retry-After"] = "1"
-    return ReadyOut(status="ready" if ready else "away", parts=parts)
+        return ReadyOut(status="away", parts=(*parts, *runners))
+    ready = all(runner.ok for runner in runners)
+    return ReadyOut(status="ready" if ready else "degraded", parts=(*parts, *runners))

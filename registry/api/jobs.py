@@ -21,6 +21,8 @@ from registry.service.jobs import Job, JobPage, Status
 
 LOOK_S: Final = 0.25
 PING_S: Final = 15.0
+ENDING: Final = "ending"
+"""What the state of a request says once its server is told to end."""
 _EVENT: Final = {
     "type": "object",
     "required": ["id", "event", "data"],
@@ -71,8 +73,8 @@ def delete_job(context: Composing, job_id: str) -> Job:
         204: {"description": "The last event there is arrived before"},
     },
 )
-def get_job_events(context: Reading, job_id: str, last_event_id: LastEvent = None) -> Response:
-    """What happens to a job as server-sent events, until it has ended.
+def get_job_events(context: Reading, request: Request, job_id: str, last_event_id: LastEvent = None) -> Response:
+    """What happens to a job as server-sent events, until it has ended or the server is told to.
 
     `progress` while it is open, then `done`, `failed` or `cancelled`; the data of each is the job. An event's id is the
     moment of the job it shows, so a stream that is opened again with `Last-Event-ID` goes on where it broke.
@@ -81,16 +83,17 @@ def get_job_events(context: Reading, job_id: str, last_event_id: LastEvent = Non
     if not job.open and job.updated == last_event_id:
         return Response(status_code=204)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(context, job, last_event_id), media_type="text/event-stream", headers=headers)
+    events = _events(context, job, last_event_id, request)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def _events(context: Context, job: Job, seen: str | None) -> AsyncIterator[str]:
+async def _events(context: Context, job: Job, seen: str | None, request: Request) -> AsyncIterator[str]:
     said = time.monotonic()
     while True:
         if job.updated != seen:
             yield _event(job)
             seen, said = job.updated, time.monotonic()
-        if not job.open:
+        if not job.open or getattr(request.state, ENDING, False):
             return
         if time.monotonic() - said >= PING_S:
             yield ": still there\n\n"

@@ -24,6 +24,7 @@ from uvicorn.supervisors import Multiprocess
 
 from registry.api import metrics
 from registry.api.app import create_app
+from registry.api.jobs import ENDING
 from registry.api.logs import LogFormat, configure, log
 from registry.api.observed import HEAD_BYTES
 from registry.errors import Problem, UnavailableError, UsageProblemError
@@ -65,6 +66,7 @@ class Serving:
         return create_app(
             context,
             open_reads=self.open_reads,
+            upload_limit=self.settings.upload_limit,
             at_once=self.at_once,
             runner=job_queue(context) if self.jobs else None,
             sender=webhook_sender(context, self.settings),
@@ -90,6 +92,12 @@ class Protocol(H11Protocol):
         super().on_response_complete()
         if self.cycle is answered:
             self._await_head()
+
+    def shutdown(self) -> None:
+        """Finish what is running, but end what would go on for as long as the caller stays."""
+        super().shutdown()
+        if self.cycle is not None:
+            self.cycle.scope["state"][ENDING] = True
 
     def _await_head(self) -> None:
         self.loop.call_later(HEAD_S, self._close_idle, self.cycle)

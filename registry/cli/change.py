@@ -22,8 +22,16 @@ from schemas.names import short
 @click.argument("spec", type=click.File("rb"))
 @click.option("--dry-run", is_flag=True, help="Decide only; store nothing.")
 @click.option("--plan", is_flag=True, help="Decide and cost the work; store nothing.")
-@click.option("--workers", type=click.IntRange(1, 64), help="Modules composed at a time, one BLAS thread each.")
-@click.option("--memory-limit", type=click.IntRange(2**26), help="Bytes the work may hold; more is refused before it.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    help="Modules composed at a time, one BLAS thread each; refused with --url.",
+)
+@click.option(
+    "--memory-limit",
+    type=click.IntRange(2**26),
+    help="Bytes the work may hold; more is refused before it. Refused with --url.",
+)
 @output_option
 @pass_state
 def admit(

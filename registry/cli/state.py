@@ -29,7 +29,7 @@ from registry.settings import Settings, load_settings
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-HERE: Final = frozenset({"home", "database_url", "store_url", "principal"})
+HERE: Final = frozenset({"home", "database_url", "store_url", "principal", "workers", "memory_limit"})
 """Flags that say something of a registry on this machine alone."""
 
 

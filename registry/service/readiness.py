@@ -12,6 +12,7 @@ from registry.db import migrate
 from registry.db import probe as writing
 from registry.errors import ProblemError
 from registry.service.context import Context
+from registry.service.jobs import Runner
 from schemas.digests import Digest
 from schemas.model import Record
 
@@ -40,6 +41,11 @@ def probe(context: Context) -> tuple[Part, ...]:
         return tuple(_part(name, future.result) for name, future in running.items())
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def jobs(runner: Runner) -> Part:
+    """Whether what runs jobs in this process still does; what it waits for are the other parts."""
+    return Part(name="jobs", ok=runner.alive, said="ok" if runner.alive else "RUNNER_ENDED")
 
 
 def _part(name: str, result: Callable[[float], None]) -> Part:

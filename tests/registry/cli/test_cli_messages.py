@@ -119,3 +119,11 @@ def test_a_head_that_is_not_in_the_chain_says_where_a_head_comes_from() -> None:
     told = run("verify", "--expect-head", "abc", code=7).stderr
     assert "HEAD_MISSING at /audit head" in told
     assert "Give the whole head that `registry verify` printed" in told
+
+
+@pytest.mark.parametrize("flag", [("--workers", "4"), ("--memory-limit", str(2**30))])
+def test_how_a_server_composes_is_not_for_the_caller_to_say(flag: tuple[str, str], tmp_path: Path) -> None:
+    text = "space: delta\nmembers: [{ref: one, weight: 1}]"
+    told = run("--url", "http://127.0.0.1:9", "admit", spec(tmp_path, text), *flag, code=2).stderr
+    assert "PLACE_AMBIGUOUS" in told
+    assert f"a server's address and {flag[0]}" in told

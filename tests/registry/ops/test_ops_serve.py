@@ -123,9 +123,16 @@ def half_sent(server: Served, place: Place, body: bytes) -> socket.socket:
 def test_a_server_that_is_told_to_end_finishes_what_it_has_begun(place: Place) -> None:
     body = json.dumps({"refs": ["one"]}).encode()
     with place.server() as server, half_sent(server, place, body) as connection:
+        asked = server.ask("POST", "/v1/conversions", token=place.token, body={"ref": "one", "rule": "balanced"})
+        stream = http.client.HTTPConnection(*server.address, timeout=20)
+        stream.request("GET", f"{asked.headers['location']}/events", headers={"Authorization": f"Bearer {place.token}"})
+        events = stream.getresponse()
+        assert events.readline().startswith(b"id: ")
         ending = threading.Thread(target=server.terminate)
         ending.start()
         server.until(lambda: not listens(server))
+        assert events.read().endswith(b"\n\n")  # a stream without an end has ended, long before the grace has
+        stream.close()
         connection.sendall(body[-1:])
         assert connection.recv(4096).startswith(b"HTTP/1.1 201")
         ending.join(30)
