@@ -1,7 +1,7 @@
 """Whether things fit: pure functions from manifests to findings and a decision. No I/O, no torch."""
 
 from validators.codes import CODES, CodeRecord, explain, problem_of
-from validators.contract import judge_adapter
+from validators.contract import judge_adapter, judged_by_form
 from validators.decision import RULES_VERSION, decide
 from validators.errors import CodeUnknownError, CouldNotCheckError
 from validators.rules.family import refused_form
@@ -15,6 +15,7 @@ __all__ = [
     "decide",
     "explain",
     "judge_adapter",
+    "judged_by_form",
     "problem_of",
     "refused_form",
 ]

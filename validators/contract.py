@@ -7,6 +7,7 @@ from typing import Final
 
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
+from schemas.catalogue.methods import family as family_of
 from schemas.composition import ResolvedMember, ResolvedSpec
 from schemas.decision import Finding
 from schemas.methods import Choices
@@ -43,3 +44,12 @@ def judge_adapter(adapter: AdapterManifest, base: BaseManifest) -> tuple[Finding
         choices=Choices(),
     )
     return run(CONTRACT, gather(spec, base, {adapter.digest: adapter}, {}))
+
+
+def judged_by_form(family_key: str) -> bool:
+    """Whether adapters of a family that differ in nothing but the digests of their tensors get one answer.
+
+    Only a shared and a frozen a are looked at by what they hold.
+    """
+    contract = family_of(family_key)
+    return contract is not None and not contract.shared_a and "frozen_a" not in contract.training

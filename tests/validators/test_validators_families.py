@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.adapter import AdapterManifest, FullReplacement, Order, Role
-from schemas.base import BaseManifest, WeightRef
+from schemas.adapter import AdapterManifest, FactorManifest, FullReplacement, Order, Role
+from schemas.base import BaseManifest, TensorRef, WeightRef
 from schemas.catalogue.methods import Contract, Form, family, methods
 from schemas.decision import Decision
+from schemas.digests import blob_digest
 from schemas.methods import Choices, Lane, SvdChoices
 from tests.validators.examples import (
     SHAPES,
@@ -26,7 +27,7 @@ from tests.validators.examples import (
     packed,
     tensor,
 )
-from validators import decide
+from validators import decide, judge_adapter, judged_by_form
 from validators.rules.family import NOT_SUMMED
 from validators.rules.training import frozen_a
 
@@ -81,6 +82,28 @@ def test_a_legal_adapter_is_refused_only_for_what_its_family_is(key: str) -> Non
     decision = on_its_base(key)
     assert set(codes(decision)) == expected
     assert (decision.outcome == "admitted") == (not expected)
+
+
+@pytest.mark.parametrize("key", FAMILIES)
+def test_other_numbers_of_one_form_are_refused_only_where_a_family_shares_or_freezes_them(key: str) -> None:
+    base = make_base(quantizer=packed()) if FAMILIES[key].quantized else BASE
+    pair = tuple(legal(key, base).factors[0].model_copy(update={"expert": expert}) for expert in (0, 1))
+    one = legal(key, base, factors=pair)
+    if "frozen_a" in one.training:
+        one = one.model_copy(update={"training": one.training | {"frozen_a": frozen_a(one)}})
+    assert judge_adapter(one, base) == ()
+    other = one.model_copy(update={"factors": tuple(map(redrawn, pair))})
+    assert (judge_adapter(other, base) == ()) == judged_by_form(key)
+
+
+def redrawn(factor: FactorManifest) -> FactorManifest:
+    """The factor with another digest for every tensor, another one for each expert."""
+
+    def drawn(role: str, ref: TensorRef) -> TensorRef:
+        return ref.model_copy(update={"tensor": blob_digest(f"{role} of {factor.expert}".encode())})
+
+    extra = {role: drawn(role, ref) for role, ref in factor.extra.items()}
+    return factor.model_copy(update={"a": drawn("a", factor.a), "b": drawn("b", factor.b), "extra": extra})
 
 
 def test_every_form_is_composed_or_refused_by_a_code_of_its_own() -> None:
