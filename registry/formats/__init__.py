@@ -17,7 +17,6 @@ from registry.formats.readings import (
     Evidence,
     FileReading,
     Note,
-    ReadAhead,
     TensorLocation,
 )
 
@@ -27,7 +26,6 @@ __all__ = [
     "Evidence",
     "FileReading",
     "Note",
-    "ReadAhead",
     "Refusal",
     "TensorLocation",
     "read_adapter",

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from registry.errors import Problem, UnavailableError
 from registry.formats.reader import START, Answers, Asked, Reader, Refusal
-from registry.formats.readings import ReadAhead
+from registry.formats.readings import AdapterReading
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
 
@@ -31,7 +31,7 @@ _Line: TypeAlias = "Connection[Asked, Answers]"
 
 def read_many(
     directories: Sequence[Path], base: BaseManifest, weight: ReadWeight, jobs: int = 1
-) -> Generator[ReadAhead | Refusal, None, None]:
+) -> Generator[AdapterReading | Refusal, None, None]:
     """Read adapter directories in order, a few ahead; one that is refused gives its error and stops no other.
 
     With more than one job `weight` goes to other processes. Of tensors in another arrangement nothing is left.

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from registry.formats import remarks
-from registry.formats.build import Scanned, manifest_of, replaced, replaced_problems, scanned
+from registry.formats.build import Scanned, replaced, replaced_problems, scanned, written
 from registry.formats.card import with_card
 from registry.formats.directory import PICKLE_SUFFIXES, TENSOR_SUFFIXES, Directory, open_directory, pickle_problem
 from registry.formats.draft import Draft
@@ -70,9 +70,9 @@ def read_adapter(
     whole = replaced(draft, found, base, tensors)
     refuse_all((*known.problems, *replaced_problems(whole, base)))
     with located(*draft.weights[:1]):
-        manifest = manifest_of(draft, found, base, tensors, whole)
+        manifest = written(draft, found, base, tensors, whole)
     return AdapterReading(
-        manifest=manifest,
+        written=manifest,
         files=_files(checked, draft, tensors),
         locations=tuple(tensor.location(file.file) for file in tensors.files for tensor in file.tensors),
         notes=with_card(checked, draft.notes) | _notes(draft, found, known),

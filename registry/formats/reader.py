@@ -17,12 +17,12 @@ from typing import Final
 
 from registry.errors import RefusedError, UsageProblemError
 from registry.formats.read import read_adapter
-from registry.formats.readings import ReadAhead
+from registry.formats.readings import AdapterReading
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
 
 Refusal = RefusedError | UsageProblemError
-Answers = list[ReadAhead | Refusal]
+Answers = list[AdapterReading | Refusal]
 START: Final = f"import sys; from {__name__} import main; main(list(map(int, sys.argv[1:])))"
 """What Python is to run, with the descriptors of the connections behind it."""
 
@@ -34,10 +34,10 @@ class Reader:
     base: BaseManifest
     weight: ReadWeight
 
-    def read(self, directory: Path) -> ReadAhead | Refusal:
+    def read(self, directory: Path) -> AdapterReading | Refusal:
         """A directory, or why it was refused."""
         try:
-            return ReadAhead.of(read_adapter(directory, self.base, weight=self.weight))
+            return read_adapter(directory, self.base, weight=self.weight)
         except (RefusedError, UsageProblemError) as error:
             return error
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
@@ -46,6 +47,19 @@ class BaseReading:
     locations: tuple[TensorLocation, ...]
 
 
+class Written(NamedTuple):
+    """An adapter's manifest as it is stored: its canonical bytes, their digest, and what else of it is looked up.
+
+    `tensors` are the digests of all tensors it names.
+    """
+
+    digest: Digest
+    data: bytes
+    base: Digest
+    family: str
+    tensors: frozenset[Digest]
+
+
 @dataclass(frozen=True)
 class AdapterReading:
     """An adapter directory.
@@ -53,51 +67,23 @@ class AdapterReading:
     `notes` is what its files say and identity does not hold: producer, targets, dropout, wrapper rule. `conditions`
     there are codes a reader should know, such as `B_ALL_ZERO`: every lora_B is zero, so the adapter does nothing.
     `binding` is `witnessed` when the directory carries a copy of a base tensor that is the base's own.
-    `made` says where those of `files` lie that are not in the directory: stored tensors in another arrangement.
+    `made` says where those of `files` lie that are not in the directory: stored tensors in another arrangement. They
+    are gone where another process read.
     """
 
-    manifest: AdapterManifest
+    written: Written
     files: tuple[FileReading, ...]
     locations: tuple[TensorLocation, ...]
     notes: Mapping[str, Note]
     made: Mapping[str, Path] = field(default_factory=dict)
     binding: Binding = "declared"
 
+    @property
+    def digest(self) -> Digest:
+        """The adapter."""
+        return self.written.digest
 
-@dataclass(frozen=True)
-class ReadAhead:
-    """What registering many needs of a reading, in a form that goes from one process to another at little cost.
-
-    `canonical` is the manifest, whose `digest`, `base` and `family` are taken from it; `tensors` are the digests of all
-    tensors it names. `rearranged` says that `AdapterReading.made` was not empty: those files are gone.
-    """
-
-    digest: Digest
-    canonical: bytes
-    base: Digest
-    family: str
-    tensors: frozenset[Digest]
-    files: tuple[FileReading, ...]
-    locations: tuple[TensorLocation, ...]
-    notes: Mapping[str, Note]
-    binding: Binding
-    rearranged: bool
-
-    @classmethod
-    def of(cls, reading: AdapterReading) -> Self:
-        """The same without objects of the manifest."""
-        manifest = reading.manifest
-        factors = [ref for item in manifest.factors for ref in (item.a, item.b, *item.extra.values())]
-        whole = [item.value for item in manifest.full_replacements]
-        return cls(
-            digest=manifest.digest,
-            canonical=manifest.canonical(),
-            base=manifest.base,
-            family=manifest.family,
-            tensors=frozenset(ref.tensor for ref in (*factors, *whole)),
-            files=reading.files,
-            locations=reading.locations,
-            notes=reading.notes,
-            binding=reading.binding,
-            rearranged=bool(reading.made),
-        )
+    @cached_property
+    def manifest(self) -> AdapterManifest:
+        """The manifest, read from its bytes when it is asked for."""
+        return AdapterManifest.parse(self.written.data)

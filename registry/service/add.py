@@ -15,7 +15,6 @@ from registry.formats import (
     Evidence,
     FileReading,
     Note,
-    ReadAhead,
     read_adapter,
     read_base,
 )
@@ -90,13 +89,13 @@ def add_adapter(
     with TemporaryDirectory(prefix="adapter-") as scratch:
         with context.audited("adapter.add", {"name": name, "base": on}):
             reading = read_adapter(directory, base, scratch=Path(scratch), weight=weight_reader(context, base))
-        digest = reading.manifest.digest
-        held = _held(context, digest, reading)
+        digest = reading.digest
+        held = _held(context, reading)
         if not held:
             _store_files(context, directory, reading.files, reading.made)
 
     def work(change: Change) -> Added:
-        created = manifests.put(change, reading.manifest)
+        created = bool(manifests.put_stored(change, [stored(reading)]))
         if not held:
             _put_files(change, digest, reading)
             blobs.mark_present(change, [file.digests.digest for file in reading.files])
@@ -130,11 +129,10 @@ def with_contracts(context: Context, base: BaseManifest, refs: Sequence[str]) ->
     return base.model_copy(update={"compute_contracts": found})
 
 
-def _held(context: Context, digest: Digest, reading: AdapterReading) -> bool:
+def _held(context: Context, reading: AdapterReading) -> bool:
     """Whether manifest and bytes are here already, so that another packaging adds nothing."""
     with context.database.reading() as reader:
-        known = manifests.known(reader, digest)
-        return known and resolve.all_held(context, reader, resolve.tensors_of(reading.manifest))
+        return manifests.known(reader, reading.digest) and resolve.all_here(context, reader, reading.written.tensors)
 
 
 def _store_files(
@@ -150,12 +148,18 @@ def _put_files(change: Change, digest: str, reading: BaseReading | AdapterReadin
     tensors.put(change, placed(reading), new_blobs)
 
 
-def packed(reading: BaseReading | AdapterReading | ReadAhead) -> list[tuple[str, Digest]]:
+def stored(reading: AdapterReading) -> manifests.Stored:
+    """The rows of its manifest."""
+    written = reading.written
+    return manifests.adapter(written.digest, written.data, written.base, written.family)
+
+
+def packed(reading: BaseReading | AdapterReading) -> list[tuple[str, Digest]]:
     """Its files as a packaging: path and blob."""
     return [(entry.path, entry.digests.digest) for entry in reading.files]
 
 
-def placed(reading: BaseReading | AdapterReading | ReadAhead) -> list[tensors.Location]:
+def placed(reading: BaseReading | AdapterReading) -> list[tensors.Location]:
     """Where its tensors lie."""
     return [tensors.Location(*place) for place in reading.locations]
 
@@ -174,7 +178,7 @@ def _named(change: Change, name: str, kind: str, digest: str, created: bool, not
     return Added(digest=digest, kind=kind, name=name, version=assigned.version, created=created, notes=notes)
 
 
-def provenance(digest: str, reading: AdapterReading | ReadAhead, author: str) -> StatementManifest:
+def provenance(digest: str, reading: AdapterReading, author: str) -> StatementManifest:
     """What an adapter's files say about it, as a statement."""
     return StatementManifest(topic="provenance", subject=digest, body=dict(reading.notes), author=author, previous=None)
 

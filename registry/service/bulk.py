@@ -23,7 +23,7 @@ from registry.errors import (
     RefusedError,
     UsageProblemError,
 )
-from registry.formats import ReadAhead, Refusal, read_many
+from registry.formats import AdapterReading, Refusal, read_many
 from registry.service import add, resolve
 from registry.service.base_bytes import weight_files
 from registry.service.context import Context
@@ -61,7 +61,7 @@ class _Item:
     place: int
     directory: Path
     name: str
-    reading: ReadAhead
+    reading: AdapterReading
 
     @property
     def digest(self) -> Digest:
@@ -122,15 +122,15 @@ def add_adapters(
     )
 
 
-_Read = tuple[int, Path, ReadAhead | Refusal]
+_Read = tuple[int, Path, AdapterReading | Refusal]
 
 
-def _shares(readings: Iterable[tuple[Path, ReadAhead | Refusal]], batch: int) -> Iterator[list[_Read]]:
+def _shares(readings: Iterable[tuple[Path, AdapterReading | Refusal]], batch: int) -> Iterator[list[_Read]]:
     share: list[_Read] = []
     locations = 0
     for place, (directory, reading) in enumerate(readings):
         share.append((place, directory, reading))
-        locations += len(reading.locations) if isinstance(reading, ReadAhead) else 0
+        locations += len(reading.locations) if isinstance(reading, AdapterReading) else 0
         if len(share) == batch or locations >= LOCATIONS:
             yield share
             share, locations = [], 0
@@ -162,9 +162,9 @@ def _prepared(context: Context, base: Digest, read: list[_Read]) -> _Share:
         held = names.of_all(reader, known)
         for item in items:
             version = dict(held.get(item.digest, ())).get(item.name)
-            if version is not None and resolve.all_here(context, reader, item.reading.tensors):
+            if version is not None and resolve.all_here(context, reader, item.reading.written.tensors):
                 share.settled[item.place] = item.added(version, created=False)
-            elif item.digest in known or item.digest in share.fresh or item.name in taken or item.reading.rearranged:
+            elif item.digest in known or item.digest in share.fresh or item.name in taken or item.reading.made:
                 share.others.append((item.place, item.directory))
             else:
                 share.fresh[item.digest] = item
@@ -185,12 +185,12 @@ def _prepared(context: Context, base: Digest, read: list[_Read]) -> _Share:
 
 
 def _item(
-    context: Context, base: Digest, share: _Share, place: int, directory: Path, reading: ReadAhead | Refusal
+    context: Context, base: Digest, share: _Share, place: int, directory: Path, reading: AdapterReading | Refusal
 ) -> _Item | None:
     name = directory.absolute().name
     try:
         check_name(name)
-        if isinstance(reading, ReadAhead):
+        if isinstance(reading, AdapterReading):
             return _Item(place, directory, name, reading)
         with context.audited("adapter.add", {"name": name, "base": base}):
             raise reading
@@ -227,7 +227,7 @@ def _write(change: Change, items: Sequence[_Item]) -> frozenset[Digest]:
     """Every row of the new adapters; those that another change brought meanwhile are left out."""
     taken = names.all_known(change, (item.name for item in items))
     free = [item for item in items if item.name not in taken]
-    new = manifests.put_stored(change, [_stored(item.reading) for item in free])
+    new = manifests.put_stored(change, [add.stored(item.reading) for item in free])
     mine = {item.digest: item for item in free if item.digest in new}
     readings = {digest: item.reading for digest, item in mine.items()}
     arrived = [file.digests for reading in readings.values() for file in reading.files]
@@ -242,7 +242,3 @@ def _write(change: Change, items: Sequence[_Item]) -> frozenset[Digest]:
     statements.put_first(change, said)
     names.assign_first(change, "adapter", {item.name: digest for digest, item in mine.items()})
     return frozenset(mine)
-
-
-def _stored(reading: ReadAhead) -> manifests.Stored:
-    return manifests.adapter(reading.digest, reading.canonical, reading.base, reading.family)

@@ -22,7 +22,11 @@ def test_the_oldest_result_makes_room() -> None:
 def test_directories_of_one_header_differ_in_tensors_and_config_and_each_base_is_asked_anew(tmp_path: Path) -> None:
     base = read_base(tiny.write_base(tmp_path / "base")).manifest
     first = read_adapter(tiny.write_adapter(tmp_path / "first", 1), base).manifest
-    other = read_adapter(tiny.write_adapter(tmp_path / "other", 2), base).manifest
+    reading = read_adapter(tiny.write_adapter(tmp_path / "other", 2), base)
+    other = reading.manifest
+    assert (reading.digest, reading.written.data) == (other.digest, other.canonical())
+    tensors = [ref.tensor for factor in other.factors for ref in (factor.a, factor.b)]
+    assert reading.written.tensors == {*tensors} == {place.tensor for place in reading.locations}
     doubled = read_adapter(tiny.write_adapter(tmp_path / "doubled", 1, lora_alpha=8), base).manifest
     assert [factor.module for factor in other.factors] == [factor.module for factor in first.factors]
     assert all(one.a.tensor != two.a.tensor for one, two in zip(first.factors, other.factors, strict=True))
