@@ -37,6 +37,9 @@ class Settings(BaseSettings):
         default=None, description="folder for verified copies of what an object store holds, and for staging"
     )
     cache_limit: int = Field(default=64 * 2**30, ge=2**20, description="bytes of verified copies that are kept")
+    upload_limit: int = Field(
+        default=2**37, ge=2**20, le=2**53 - 1, description="bytes of the largest file a server takes"
+    )
     webhook_private: bool = Field(
         default=False, description="let webhooks call private, loopback and link-local addresses"
     )

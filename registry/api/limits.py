@@ -30,7 +30,8 @@ _STREAMED: Final = ("/v1/uploads/", "/v1/blobs/")
 class BodyLimit:
     """ASGI middleware that stops reading a body that breaks a rule and answers, whatever the application made of it.
 
-    `limit` is for forms (and documents, where it is the smaller one), `streamed` for bodies that are never held whole.
+    `limit` is for forms (and documents, where it is the smaller one), `streamed` for bodies that are never held whole;
+    no form is larger than those.
     A connection whose body was not read to its end is closed: reading on would be work for nothing.
     """
 
@@ -57,7 +58,7 @@ class BodyLimit:
         if scope["method"] in {"PATCH", "PUT"} and scope["path"].startswith(_STREAMED):
             return self._streamed
         if Headers(scope=scope).get("content-type", "").startswith("multipart/"):
-            return self._limit
+            return min(self._limit, self._streamed)
         return min(self._limit, DOCUMENT_LIMIT)
 
 

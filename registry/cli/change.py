@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 import click
 
 from registry.cli.output import console, emit
-from registry.cli.refs import generation
+from registry.cli.refs import ReadFile, generation
 from registry.cli.report import decision_table, ledger_table, names_of
 from registry.cli.spec_help import SPEC_HELP
 from registry.cli.state import State, output_option, pass_state, steps_bar
@@ -19,7 +19,7 @@ from schemas.names import short
 
 
 @click.command(epilog=SPEC_HELP)
-@click.argument("spec", type=click.File("rb"))
+@click.argument("spec", type=ReadFile())
 @click.option("--dry-run", is_flag=True, help="Decide only; store nothing.")
 @click.option("--plan", is_flag=True, help="Decide and cost the work; store nothing.")
 @click.option(

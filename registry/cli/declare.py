@@ -7,12 +7,13 @@ from typing import BinaryIO, Final
 
 import click
 
+from registry.cli.refs import ReadFile
 from registry.cli.register import tell
 from registry.cli.state import State, output_option, pass_state
 from registry.service.specs import parse_document
 
 NAME: Final = click.option("--name", required=True, help="Name to register it under.")
-FILE: Final = click.argument("file", type=click.File("rb"))
+FILE: Final = click.argument("file", type=ReadFile())
 
 
 @click.command("compute-contract")

@@ -7,6 +7,7 @@ from typing import BinaryIO, Final
 import click
 
 from registry.cli.output import emit_rows
+from registry.cli.refs import ReadFile
 from registry.cli.state import State, output_option, pass_state
 from registry.client import witness as oracles
 from registry.errors import DigestMismatchError, Problem
@@ -50,7 +51,7 @@ def report(name: str) -> None:
 
 @oracle.command("check")
 @click.argument("name")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=ReadFile())
 @output_option
 @pass_state
 def check(state: State, name: str, file: BinaryIO) -> None:

@@ -86,7 +86,9 @@ def serving(reader: Reader, artifacts: Iterable[Digest]) -> tuple[LeaseRow, ...]
 
 def _held(change: Change, lease_id: str) -> LeaseRow:
     mine = select(LeaseRow).where(LeaseRow.id == lease_id).with_for_update()
-    hint = "It was released; take a new one for new work."
+    hint = (
+        "One that was released is gone; `registry lease ls CHANNEL` lists the others, or take a new one for new work."
+    )
     row = found(change.one(mine), "LEASE_UNKNOWN", f"a lease {lease_id}", hint)
     now = _now(change, row.channel)
     if row.expires <= now:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from registry.db import Reader, manifests
+from registry.errors import NotFoundError
 from registry.service import documents, resolve
 from registry.service.context import Context
 from registry.service.results import Added, ContractDifference
@@ -39,8 +41,14 @@ def _contract(context: Context, name: str) -> ComputeContract:
     known = built_in().get(name)
     if known is not None:
         return known
-    with context.database.reading() as reader:
-        return contract_of(reader, name).contract
+    try:
+        with context.database.reading() as reader:
+            return contract_of(reader, name).contract
+    except NotFoundError as error:
+        if error.code != "NAME_UNKNOWN":
+            raise
+        hint = f"Built-in contracts are {', '.join(built_in())}; `registry ls compute-contracts` lists the others."
+        raise NotFoundError(*(replace(problem, hint=hint) for problem in error.problems)) from error
 
 
 def _judge(_: Reader, manifest: ComputeContractManifest) -> Iterable[Finding]:

@@ -15,6 +15,7 @@ from schemas.spec import CompositionSpec, with_seed
 
 MAX_SPEC_BYTES: Final = 1 << 20
 _HINT: Final = "See `registry admit --help` and docs/concepts.md for the fields of a spec."
+_FORM: Final = "Write one mapping in YAML or JSON, without anchors, aliases or a key twice."
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -49,11 +50,11 @@ def parse_document(text: bytes) -> JsonObject:
         UsageProblemError: `SPEC_UNPARSABLE`, or `SPEC_INVALID` when it is no mapping.
     """
     if len(text) > MAX_SPEC_BYTES:
-        raise UsageProblemError(_problem("SPEC_UNPARSABLE", f"at most {MAX_SPEC_BYTES} bytes", str(len(text))))
+        raise UsageProblemError(_problem("SPEC_UNPARSABLE", f"at most {MAX_SPEC_BYTES} bytes", str(len(text)), _FORM))
     try:
         document = yaml.load(text.decode("utf-8"), Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageProblemError(_problem("SPEC_UNPARSABLE", "YAML or JSON", str(error)[:300])) from error
+        raise UsageProblemError(_problem("SPEC_UNPARSABLE", "YAML or JSON", str(error)[:300], _FORM)) from error
     return _mapping(document)
 
 
@@ -68,7 +69,7 @@ def spec_from(document: object) -> CompositionSpec:
 
 def _mapping(document: object) -> JsonObject:
     if not isinstance(document, dict):
-        raise UsageProblemError(_problem("SPEC_INVALID", "a mapping", type(document).__name__))
+        raise UsageProblemError(_problem("SPEC_INVALID", "a mapping", type(document).__name__, _FORM))
     try:
         canonical_bytes(document)
     except (RefusedError, TypeError) as error:
@@ -81,5 +82,5 @@ def complete(spec: CompositionSpec) -> CompositionSpec:
     return with_seed(spec, str(secrets.randbits(64)))
 
 
-def _problem(code: str, expected: str, observed: str) -> Problem:
-    return Problem(code=code, expected=expected, observed=observed, hint=_HINT)
+def _problem(code: str, expected: str, observed: str, hint: str = _HINT) -> Problem:
+    return Problem(code=code, expected=expected, observed=observed, hint=hint)

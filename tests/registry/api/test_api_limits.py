@@ -8,11 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from registry.api.limits import BodyLimit
+from registry.api.serving import Serving
+from registry.service.context import Context
+from registry.settings import Settings
+from tests.support.web import Api, bearer
 
 Answered = tuple[int, dict[bytes, bytes], Any]
 
@@ -84,3 +89,13 @@ def test_an_answer_before_the_body_was_read_ends_the_connection() -> None:
     status, headers, _ = answer(hasty, scope_of(content_length="6"), b"abcdef")
     assert (status, headers[b"connection"]) == (200, b"close")
     assert b"connection" not in answer(hasty, scope_of())[1]
+
+
+def test_the_largest_file_is_a_setting_and_no_form_is_larger(light: Context) -> None:
+    serving = Serving(Settings(upload_limit=2**20), jobs=False)
+    api = Api(TestClient(serving.application(light)), bearer(light, "register"))
+    large = bytes(2**20 + 1)
+    blob = api.ask("PUT", f"/v1/blobs/blake3:{'0' * 64}", content=large)
+    form = api.ask("POST", "/v1/adapters", data={"name": "x", "base": "y"}, files=[("files", ("a.bin", large))])
+    assert [(answer.status_code, answer.json()["code"]) for answer in (blob, form)] == [(413, "BODY_TOO_LARGE")] * 2
+    assert api.post("/v1/uploads", {"size": len(large)}).json()["code"] == "BLOB_TOO_LARGE"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,20 @@ def test_how_a_server_composes_is_not_for_the_caller_to_say(flag: tuple[str, str
     told = run("--url", "http://127.0.0.1:9", "admit", spec(tmp_path, text), *flag, code=2).stderr
     assert "PLACE_AMBIGUOUS" in told
     assert f"a server's address and {flag[0]}" in told
+
+
+@pytest.mark.usefixtures("where")
+def test_what_is_unknown_or_unreadable_is_told_by_its_code_and_what_helps(tmp_path: Path) -> None:
+    told = run("contract", "diff", "mod_training", "nobody", code=4).stderr
+    assert "NAME_UNKNOWN" in told
+    assert "Built-in contracts are " in told
+    assert "mod_training" in told
+    assert "LEASE_UNKNOWN" in run("lease", "release", "nothing", code=4).stderr
+    broken = tmp_path / "router.yaml"
+    broken.write_text("pool: [1\n", encoding="utf-8")
+    told = run("add", "router", str(broken), "--name", "r", code=2).stderr
+    assert "SPEC_UNPARSABLE" in told
+    assert "Write one mapping in YAML or JSON" in told
+    for command in (["add", "router", "--name", "r"], ["admit"]):
+        told = run(*command, "-o", "json", str(tmp_path / "none.yaml"), code=2).stderr
+        assert json.loads(told)["code"] == "FILE_UNREADABLE"
