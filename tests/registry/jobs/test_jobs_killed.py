@@ -80,11 +80,11 @@ def test_a_job_of_a_frozen_worker_is_finished_once_though_it_wakes(shop: Shop) -
         again = shop.until(job.id, lambda seen: seen.worker != taken.worker, WITHIN_S)
         print(f"taken over after {time.monotonic() - began:.1f} s")
         frozen.handle.send_signal(signal.SIGCONT)
-        done = shop.until(job.id, lambda seen: not seen.open, WITHIN_S)
+        done = shop.until(job.id, lambda seen: not seen.open)
         assert (again.attempts, done.status, done.attempts, done.worker) == (2, "done", 2, again.worker), done
         for seed, busy in enumerate((other, frozen), 3):
             later = shop.submit(small_spec(f"later-{seed}", 1 / seed))
-            assert shop.until(later.id, lambda seen: not seen.open, WITHIN_S).status == "done"
+            assert shop.until(later.id, lambda seen: not seen.open).status == "done"
             busy.kill()
     assert shop.counts() == (3, 3)
     with shop.open() as registry:
