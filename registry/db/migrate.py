@@ -1,4 +1,8 @@
-"""The schema's history: create, upgrade, and refuse to work on another one than the program's."""
+"""The schema's history: create, upgrade, and refuse to work on another one than the program's.
+
+Alembic is loaded by what runs migrations alone: to open a registry is to compare its revision with the newest, and
+should not take the half second of processor that Alembic takes to load.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, column, func, inspect, select, table
 from sqlalchemy.exc import SQLAlchemyError
 
 from registry.db import engine as engines
@@ -21,17 +21,20 @@ from registry.db.failures import BUSY, classify
 from registry.db.queue import turn
 from registry.errors import Problem, UnavailableError
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+REVISIONS: Final = ("0001", "0002", "0003")
+"""Every revision that `migrations` holds, oldest first."""
+HEAD: Final = REVISIONS[-1]
+"""The revision this program works on."""
+_VERSION: Final = table("alembic_version", column("version_num"))
 _UPGRADE_LOCK: Final = 0x6164_6170_7465_7222
 PATIENCE_S: Final = 60.0
 """How long an upgrade waits for other changes."""
 MISSING: Final = "SCHEMA_MISSING"
 OLDER: Final = "SCHEMA_OLDER"
 NEWER: Final = "SCHEMA_NEWER"
-
-
-def head() -> str:
-    """The revision this program works on."""
-    return str(scripts().get_current_head())
 
 
 def current(url: str) -> str | None:
@@ -65,35 +68,47 @@ def upgrade(url: str) -> None:
     with _writing(url) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-        problem = schema_problem(revision(connection))
+        found = revision(connection)
+        problem = schema_problem(found)
         if problem is not None and problem.code == NEWER:
             raise UnavailableError(problem)
         guards.remove(connection)
-        command.upgrade(config(connection), "head")
+        if found != HEAD:
+            _migrate(connection)
         guards.install(connection)
 
 
 def revision(connection: Connection) -> str | None:
-    """The revision stored in a database."""
-    return MigrationContext.configure(connection).get_current_revision()
+    """The revision stored in a database, where Alembic keeps it."""
+    if not inspect(connection).has_table(_VERSION.name):
+        return None
+    return connection.scalar(select(_VERSION.c.version_num))
 
 
 def schema_problem(found: str | None) -> Problem | None:
     """What is wrong with a revision, in words; None when it is the program's own."""
-    if found == head():
+    if found == HEAD:
         return None
     if found is None:
         return _problem(MISSING, "no schema", "Run `registry init`.")
-    if any(script.revision == found for script in scripts().walk_revisions()):
+    if found in REVISIONS:
         return _problem(OLDER, f"the older revision {found}", "Run `registry db upgrade`.")
     return _problem(NEWER, f"the newer revision {found}", "Upgrade the program; it must not touch a newer schema.")
 
 
 def config(connection: Connection | None = None) -> Config:
     """Alembic's settings: where the scripts are, and the connection they run on."""
+    from alembic.config import Config  # heavy, see above
+
     settings = Config(attributes={"connection": connection})
     settings.set_main_option("script_location", str(files("migrations")))
     return settings
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command  # heavy, see above
+
+    command.upgrade(config(connection), HEAD)
 
 
 @contextmanager
@@ -125,10 +140,5 @@ def _begun(url: str, engine: Engine, begins: Engine) -> Iterator[Connection]:
         engine.dispose()
 
 
-def scripts() -> ScriptDirectory:
-    """Every revision the program knows."""
-    return ScriptDirectory.from_config(config())
-
-
 def _problem(code: str, observed: str, hint: str) -> Problem:
-    return Problem(code=code, expected=f"schema revision {head()}", observed=observed, hint=hint)
+    return Problem(code=code, expected=f"schema revision {HEAD}", observed=observed, hint=hint)

@@ -6,6 +6,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from registry.db import Database, check, guards, migrate
@@ -32,7 +33,7 @@ def test_a_missing_schema_is_refused_in_words_then_created(empty_database_url: s
     assert [problem.code for problem in check.check(url)] == ["SCHEMA_MISSING"]
     migrate.upgrade(url)
     migrate.require(url)
-    assert migrate.current(url) == migrate.head()
+    assert migrate.current(url) == migrate.HEAD
     assert check.check(url) == ()
 
 
@@ -74,6 +75,11 @@ def test_an_upgrade_of_the_schema_before_keeps_data_and_guards_what_is_new(empty
         assert publish(database, "live", adapter(1).digest).number == 2
 
 
+def test_the_program_knows_every_revision_that_there_is() -> None:
+    scripts = ScriptDirectory.from_config(migrate.config())
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == migrate.REVISIONS
+
+
 def test_a_newer_schema_is_refused_in_words_and_left_alone(database_url: str) -> None:
     set_revision(database_url, "9999")
     for action in (migrate.require, migrate.upgrade):
@@ -86,8 +92,7 @@ def test_a_newer_schema_is_refused_in_words_and_left_alone(database_url: str) ->
 
 
 def test_an_older_schema_says_how_to_upgrade() -> None:
-    older = [revision.revision for revision in migrate.scripts().walk_revisions()][1:]
-    for revision in older:
+    for revision in migrate.REVISIONS[:-1]:
         problem = migrate.schema_problem(revision)
         assert problem is not None
         assert problem.code == "SCHEMA_OLDER"
