@@ -36,8 +36,7 @@ def at(reader: Reader, channel: str, number: int) -> GenerationRow:
 def append(change: Change, publication: PublicationManifest, expect: int | None = None) -> GenerationRow:
     """Store a publication as the generation after the head.
 
-    Two at once both read the same head; the unique key (channel, number) lets one through, the other's change runs
-    again and meets the new head here.
+    Of two at once the second reads the head that the first one left; the unique key (channel, number) stands behind it.
 
     Raises:
         StaleHeadError: `GENERATION_STALE`: the head is not `expect`, or not the one `publication` follows.

@@ -14,17 +14,19 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from registry.db import chain
 from registry.db import engine as engines
 from registry.db.failures import BUSY, classify
 from registry.db.queue import turn
 from registry.db.rows import AuditEventRow
 from registry.db.session import Change, Reader, utc_now
-from registry.errors import ConflictError, Problem
 from schemas.canonical import JsonObject
 
 T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.01
 LONGEST_PAUSE_S: Final = 0.5
+AWAY_S: Final = 3.0
+"""How long a change asks again once its database does not answer: it may be starting anew, or be gone for long."""
 
 
 class Database:
@@ -33,7 +35,9 @@ class Database:
     `patience_s` bounds, in seconds, how long a change is run again after lost races, locks and lost connections.
     """
 
-    def __init__(self, url: str, *, clock: Callable[[], datetime] = utc_now, patience_s: float = 60.0) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], datetime] = utc_now, patience_s: float = engines.LONGEST_WAIT_S
+    ) -> None:
         self.url = url
         self._clock = clock
         self._patience_s = patience_s
@@ -58,29 +62,25 @@ class Database:
     def change(self, action: str, principal: str, work: Callable[[Change], T]) -> T:
         """Run `work` in one transaction, append its audit event last, commit, and return its result.
 
-        `work` may run several times: whatever it decides on it must read inside, and it must touch nothing but the
-        database. A change that appended no row and noted nothing leaves no event.
+        Changes run one after another, so that `work` sees what every earlier one left. It may run several times:
+        whatever it decides on it must read inside, and it must touch nothing but the database. A change that appended
+        no row and noted nothing leaves no event.
 
         Raises:
             UnavailableError: `DATABASE_BUSY`, `DATABASE_UNAVAILABLE`, `DATABASE_FULL`, `DATABASE_READ_ONLY`.
-            ConflictError: what `work` raised twice alike, or a unique key that stayed taken until patience ran out.
+            ConflictError: what `work` raised, or a unique key that stayed taken until patience ran out.
         """
         deadline = time.monotonic() + self._patience_s
-        met: tuple[Problem, ...] = ()
         for attempt in count():
             try:
                 with turn(self._file, deadline) as ours:
                     if not ours:
                         raise BUSY.as_error()
                     return self._attempt(action, principal, work)
-            except ConflictError as error:
-                # two reads of one change may see another change commit between them and contradict each other;
-                # a conflict that a second run meets unchanged is real
-                if error.problems == met or time.monotonic() > deadline:
-                    raise
-                met = error.problems
             except SQLAlchemyError as error:
                 failure = classify(error, self._file)
+                if failure.cause == "away":
+                    deadline = min(deadline, time.monotonic() + AWAY_S)
                 if not failure.passing or time.monotonic() > deadline:
                     raise failure.as_error() from error
             longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10))
@@ -103,6 +103,7 @@ class Database:
 
     def _attempt(self, action: str, principal: str, work: Callable[[Change], T]) -> T:
         with Session(self._writing, expire_on_commit=False, autoflush=False) as session:
+            chain.stand_in_line(session.connection())
             change = Change(session, self._clock(), principal)
             result = work(change)
             told = change.seal(action)

@@ -14,9 +14,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 WAIT_S: Final = 5.0
 """How long SQLite waits for its write lock before the change is tried again as a whole."""
-LONGEST_WAIT_S: Final = 30.0
-"""How long a reader waits where it must (another connection recovers the log), and a statement of PostgreSQL for a
-lock, which is given in order."""
+LONGEST_WAIT_S: Final = 60.0
+"""How long a reader waits where it must (another connection recovers the log), and a change on PostgreSQL for its turn:
+as long as it has patience, since asking again would put it at the end of the line."""
 _BEGIN: Final = "registry_begin"
 _PRAGMAS: Final = (
     "PRAGMA foreign_keys = ON",
@@ -40,7 +40,7 @@ def open_engine(url: str, *, create: bool = False) -> Engine:
         max_overflow=32,
         pool_pre_ping=True,
         hide_parameters=True,  # an error that is logged must not tell a secret
-        connect_args={"options": options, "connect_timeout": 10},
+        connect_args={"options": options, "connect_timeout": 5},
     )
 
 

@@ -116,15 +116,11 @@ class Change(Reader):
         insertion(table_of(type(row))).each(self.connection, [tuple(_values(row).values())])
 
     def next(self, column: InstrumentedAttribute[int], *where: ColumnElement[bool]) -> int:
-        """One more than the highest number so far, from 1; the unique key over it decides between two at once."""
+        """One more than the highest number so far, from 1; a unique key over it stands behind the line of changes."""
         return (self.session.scalar(select(func.max(column)).where(*where)) or 0) + 1
 
     def ensure(self, kind: type[AppendOnlyRow], rows: Iterable[Values]) -> list[Values]:
-        """Write those rows whose key is not there yet, and return them.
-
-        The look-up only saves work: should another change write the same key meanwhile, the unique constraint refuses
-        ours and the change runs again.
-        """
+        """Write those rows whose key is not there yet, and return them."""
         table = table_of(kind)
         columns = table.primary_key.columns.keys()
         keyed = {tuple([row[column] for column in columns]): row for row in rows}

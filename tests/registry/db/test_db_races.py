@@ -15,7 +15,7 @@ from sqlalchemy import text
 from registry.db import Change, Database, aliases, channels, manifests, names
 from registry.db.verify import verify_audit
 from registry.errors import StaleHeadError
-from tests.registry.db.examples import ME, adapter, base, publish, store
+from tests.registry.db.examples import ME, adapter, base, next_publication, publish, store
 
 THREADS = 6
 """Up to so many run as threads, which start quickly; more run as processes, as in real life."""
@@ -32,9 +32,10 @@ def at_once(count: int, work: Callable[[int], str]) -> list[str]:
         barrier = threading.Barrier(count)
         with ThreadPoolExecutor(count) as threads:
             return list(threads.map(lambda number: (barrier.wait(), work(number))[1], range(count)))
-    spawn = multiprocessing.get_context("spawn")
-    start = spawn.Barrier(count)
-    with ProcessPoolExecutor(count, spawn, initializer=_remember, initargs=(start,)) as pool:
+    forked = multiprocessing.get_context("forkserver")
+    forked.set_forkserver_preload(["tests.registry.db.examples"])
+    start = forked.Barrier(count)
+    with ProcessPoolExecutor(count, forked, initializer=_remember, initargs=(start,)) as pool:
         return list(pool.map(partial(_run, work), range(count)))
 
 
@@ -108,6 +109,18 @@ def test_publishing_at_once_leaves_no_gap_and_no_double(filled: Database, count:
         assert head is not None
         assert head.number == count
         assert verify_audit(reader) == ()
+
+
+def test_changes_take_turns_so_that_each_runs_once_on_what_the_one_before_left(filled: Database) -> None:
+    runs: list[int] = []
+
+    def work(change: Change) -> int:
+        publication = next_publication(change, "live", adapter(0).digest)
+        runs.append(publication.generation)
+        return channels.append(change, publication).number
+
+    at_once(THREADS, lambda _: str(filled.change("publish", ME, work)))
+    assert runs == list(range(1, THREADS + 1))
 
 
 @pytest.mark.parametrize("count", sizes(32))
