@@ -26,7 +26,16 @@ EVENT_CONTEXT: Final = "adapter-registry v1 audit event"
 CHAIN_LOCK: Final = 0x6164_6170_7465_7221
 """Key of the advisory lock that a change on PostgreSQL begins with; SQLite begins with its one write lock anyway."""
 
-_LOCK: Final = Prepared(select(func.pg_advisory_xact_lock(CHAIN_LOCK)))
+SILENT_S: Final = 120
+"""How long a change may hold the lock without a word to the database, in seconds: a process that is stopped in the
+middle of one must not stop all the others for good."""
+
+_LOCK: Final = Prepared(
+    select(
+        func.set_config("idle_in_transaction_session_timeout", f"{SILENT_S}s", True),
+        func.pg_advisory_xact_lock(CHAIN_LOCK),
+    )
+)
 _HEAD: Final = Prepared(
     select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
 )
@@ -110,6 +119,7 @@ def stand_in_line(connection: Connection) -> None:
 
     The chain is global, so changes come one after another in any case. Waiting before it reads anything, each decides
     on what the one before it left: it loses no race, however many want the same, and two cannot wait for each other.
+    The database ends the session of one that is silent for too long, which then counts as a lost connection.
     """
     if connection.dialect.name == "postgresql":
         _LOCK.all(connection)

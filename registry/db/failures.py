@@ -142,7 +142,7 @@ def _postgres(error: SQLAlchemyError, message: str) -> Failure:
     state: str | None = getattr(original, "sqlstate", None)
     if state is None:
         return Failure("away" if isinstance(error, OperationalError | InterfaceError) else "fault", message)
-    if state.startswith("08") or state in ("57P01", "57P02", "57P03"):
+    if state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03"):
         return Failure("away", message)
     constraint: str | None = getattr(getattr(original, "diag", None), "constraint_name", None)
     return Failure(_POSTGRES.get(state, "fault"), message, constraint)

@@ -103,6 +103,27 @@ def test_a_connection_lost_in_the_middle_is_made_anew(database: Database) -> Non
         assert verify_audit(reader) == ()
 
 
+def test_a_change_that_falls_silent_is_ended_and_made_anew(database: Database) -> None:
+    """So that a process which is stopped in the middle of a change holds up the others for a time and no longer."""
+    if database.url.startswith("sqlite"):
+        return
+    setting = "idle_in_transaction_session_timeout"
+    runs = []
+
+    def work(change: Change) -> bool:
+        runs.append(change.session.scalar(text(f"SHOW {setting}")))
+        if len(runs) == 1:
+            change.session.execute(text(f"SET LOCAL {setting} = 50"))
+            time.sleep(0.5)
+        return manifests.put(change, base())
+
+    assert database.change("add", ME, work) is True
+    assert runs == ["2min", "2min"]
+    with database.reading() as reader:
+        assert reader.session.scalar(text(f"SHOW {setting}")) == "0"
+        assert verify_audit(reader) == ()
+
+
 def test_a_server_that_is_away_is_unavailable_in_words_after_a_few_seconds(tmp_path: Path) -> None:
     url = f"postgresql+psycopg://postgres@/none?host={tmp_path}"
     with Database(url) as database:
