@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from registry.db import Database
+from registry.db import jobs as rows
 from registry.db.engine import sqlite_path
 from registry.db.session import utc_now
 from registry.service import add, jobs, resolve
@@ -81,11 +82,14 @@ def test_a_fault_without_a_name_fails_the_job_and_the_queue_goes_on(filled: Cont
     assert "4 factors" in str(failed.error["errors"])
 
 
-def test_a_row_that_was_there_before_the_queue_is_found(filled: Context) -> None:
-    job = jobs.submit_conversion(filled, "one", Wish("rebase", base="tiny"))
+def test_rows_that_the_queue_knows_nothing_of_are_found_also_when_restored_from_the_middle(filled: Context) -> None:
+    fresh = jobs.submit_conversion(filled, "one", Wish("rebase", base="tiny"))
+    restored = jobs.submit_conversion(filled, "one", Wish("balanced"))
+    filled.database.change("start", "old", lambda change: rows.start(change, restored.id, "gone"))
     with running(filled):
-        assert ended(filled, job).status == "done"
-    assert ended(filled, job).attempts == 1
+        for job, attempts in ((fresh, 1), (restored, 2)):
+            done = ended(filled, job)
+            assert (done.status, done.attempts) == ("done", attempts)
 
 
 def test_what_ended_more_than_a_week_ago_is_forgotten_also_by_the_queue(filled: Context) -> None:
