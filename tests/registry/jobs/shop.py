@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,17 +21,17 @@ from registry.settings import Settings
 from registry.wiring import initialise
 from tests.registry.jobs import large
 from tests.support import tiny
-from tests.support.databases import stop_with_parent
-from tests.support.served import PRIVATE, Served, serving
+from tests.support.forks import Forked, forks
+from tests.support.served import Served, serving
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True)
 class Process:
     """A `registry worker`."""
 
-    handle: subprocess.Popen[bytes]
+    handle: Forked
     log: Path
 
     def ready(self) -> Process:
@@ -47,7 +44,7 @@ class Process:
 
     def kill(self) -> None:
         """End it without a word."""
-        self.handle.kill()
+        self.handle.send_signal(signal.SIGKILL)
         self.handle.wait()
 
     def ask_to_stop(self) -> int:
@@ -70,7 +67,6 @@ class Shop:
             "REGISTRY_HOME": str(self.folder / "home"),
             "REGISTRY_DATABASE_URL": self.database_url,
             "REGISTRY_WORKERS": "1",
-            "OMP_NUM_THREADS": "1",
         }
 
     @contextmanager
@@ -96,15 +92,9 @@ class Shop:
     def worker(self) -> Iterator[Process]:
         """A worker that is gone at the end."""
         log = self.folder / f"worker-{time.monotonic_ns()}.log"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(PRIVATE)}
         with log.open("wb") as stream:
-            handle = subprocess.Popen(
-                [sys.executable, "-m", "registry.app", "worker"],
-                stdout=stream,
-                stderr=stream,
-                env={**kept, **self.environment},
-                preexec_fn=stop_with_parent,
-            )
+            number = stream.fileno()
+            handle = forks().start(["worker"], self.environment, self.folder, stdout=number, stderr=number)
         process = Process(handle, log)
         try:
             yield process
