@@ -15,7 +15,7 @@ from registry.storage import open_store
 from registry.wiring import LazyComposer
 from tests.support import tiny
 
-pytest_plugins = ["tests.support.databases", "tests.support.objects", "tests.support.forks"]
+pytest_plugins = ["tests.support.databases", "tests.support.objects"]
 
 # Time is measured in benchmarks: a busy machine is no fault of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,81 +1,115 @@
-"""Servers that start at once: forked from a process that has everything imported, each over a home of its own."""
+"""`registry` commands and servers that start at once: each is forked from a process that has everything imported.
+
+They are processes like any other, with a number, signals, streams and an exit code of their own.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Self
 
-import pytest
-
-from tests.support.served import START_S
+from tests.support.databases import stop_with_parent
 
 REPOSITORY = Path(__file__).parents[2]
+PRIVATE = ("REGISTRY_", "AWS_")
+"""What the environment of the tests says of a registry is not for the commands."""
+PATIENCE_S = 120.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+class Forked:
+    """A running command; what it offers means what it means for `subprocess.Popen`."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._line.settimeout(PATIENCE_S)
+        self.pid = int(line.recv(32))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended."""
+        if self.returncode is None and select.select([self._line], [], [], 0)[0]:
+            return self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended. Raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            self._line.settimeout(timeout)
+            try:
+                self.returncode = int(self._line.recv(32))
+            except TimeoutError as error:
+                raise subprocess.TimeoutExpired("registry", timeout or 0.0) from error
+            self._line.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
 class Forks:
-    """The process that forks a server each (`tests.support.forks_process`)."""
+    """The process that commands are forked from (`tests.support.forks_process`)."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="registry-forks-")
+        self._place = str(Path(self._folder.name, "socket"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forks_process"],
+            [sys.executable, "-m", "tests.support.forks_process", self._place],
             cwd=REPOSITORY,
-            env=os.environ | _ONE_THREAD,
-            stdin=subprocess.PIPE,
+            env=public() | _ONE_THREAD,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=stop_with_parent,
         )
-        assert self._answer() == "ready"
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            assert said.readline() == "ready\n"
 
-    @contextmanager
-    def server(self, folder: Path, environment: Mapping[str, str], *options: str) -> Iterator[str]:
-        """The address of a server over the registry that the environment names; gone at the end, as if killed."""
-        log = folder / "server.log"
-        request = {"environment": dict(environment), "folder": str(folder), "options": list(options)}
-        self._ask(request)
-        try:
-            yield self._address(folder / "server.out", log)
-        finally:
-            self._ask({"stop": str(folder)})
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        stdout: int,
+        stderr: int,
+        gate: int | None = None,
+    ) -> Forked:
+        """`registry` with these arguments, its output going to file descriptors; it begins when the gate is closed."""
+        request = {"arguments": list(arguments), "environment": {**public(), **environment}, "folder": str(folder)}
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.connect(self._place)
+        given = [stdout, stderr] if gate is None else [stdout, stderr, gate]
+        socket.send_fds(line, [json.dumps(request).encode()], given)
+        return Forked(line)
 
     def close(self) -> None:
-        """Let the process and its servers end."""
-        self._process.communicate()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _address(self, out: Path, log: Path) -> str:
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            if out.exists() and (text := out.read_text(encoding="utf-8")).endswith("\n"):
-                return text.strip()
-            time.sleep(0.01)
-        raise AssertionError(log.read_text(encoding="utf-8"))
-
-    def _ask(self, request: Mapping[str, object]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        assert self._answer() == "done"
-
-    def _answer(self) -> object:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
+        """Let the process end, and every command with it."""
+        self._process.terminate()
+        self._process.wait()
+        self._folder.cleanup()
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """The process that servers are forked from."""
-    with Forks() as made:
-        yield made
+def public() -> dict[str, str]:
+    """The environment without what it says of a registry."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
+
+
+@cache
+def forks() -> Forks:
+    """The one of this test process, made when first asked for."""
+    made = Forks()
+    atexit.register(made.close)
+    return made

@@ -1,7 +1,8 @@
-"""``python -m tests.support.forks_process`` says ``ready``, then starts and stops servers, a JSON line each.
+"""``python -m tests.support.forks_process SOCKET`` says ``ready``, then forks a process for each command it is sent.
 
 It has one thread and no open database, which is what makes forking it safe. One answer before the first fork fills the
-caches that every server would fill for itself.
+caches that every server would fill for itself. A keeper stands between it and each command: it reports the command's
+number, waits for its end and reports the exit code.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import sys
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -19,13 +21,14 @@ from tempfile import TemporaryDirectory
 from fastapi.testclient import TestClient
 
 from registry.api.serving import Serving
-from registry.app import cli
+from registry.app import main
 from registry.settings import Settings
 from registry.wiring import initialise, opened
 from tests.support.databases import stop_with_parent
-from tests.support.warmed_process import redirect
 
 USED = ("psycopg", "registry.worker.composer", "registry.worker.queue", "uvicorn.lifespan.on", "uvicorn.loops.auto")
+LONGEST = 2**17
+"""Bytes of a request; most of it is the environment."""
 
 
 def warm() -> None:
@@ -41,38 +44,58 @@ def warm() -> None:
     gc.freeze()
 
 
-def serve() -> None:
-    """Answer requests until the input ends."""
+def serve(place: str) -> None:
+    """Fork until killed; in a forked process this returns."""
     warm()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "forking a process with threads is not safe"
-    children: dict[str, int] = {}
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "stop" in request:
-            child = children.pop(request["stop"])
-            os.kill(child, signal.SIGKILL)  # not yet waited for, so the number is still its own
-            os.waitpid(child, 0)
-        else:
-            children[request["folder"]] = start(**request)
-        print(json.dumps("done"), flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(place)
+        listener.listen(64)
+        print("ready", flush=True)
+        while True:
+            line, _ = listener.accept()
+            with line:
+                if os.fork() == 0:
+                    listener.close()
+                    return keep(line)
 
 
-def start(environment: dict[str, str], folder: str, options: list[str]) -> int:
-    """Fork a server; its process id."""
+def keep(line: socket.socket) -> None:
+    """Fork a command and report of it; in the command's process this returns when the command has."""
+    stop_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    message, descriptors, _, _ = socket.recv_fds(line, LONGEST, 3)
     child = os.fork()
     if child == 0:
-        try:
-            stop_with_parent()
-            os.environ |= environment
-            os.chdir(folder)
-            redirect(Path(folder, "server"))
-            cli(["serve", "--port", "0", "--log", "json", *options], prog_name="registry")
-        finally:
-            sys.stderr.flush()
-            os._exit(1)
-    return child
+        line.close()
+        return become(descriptors, **json.loads(message))
+    for descriptor in descriptors:
+        os.close(descriptor)
+    line.send(str(child).encode())
+    _, status = os.waitpid(child, 0)
+    line.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def become(descriptors: list[int], arguments: list[str], environment: dict[str, str], folder: str) -> None:
+    """Be the `registry` command."""
+    stop_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for descriptor, target in zip([os.open(os.devnull, os.O_RDONLY), *descriptors[:2]], (0, 1, 2), strict=True):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    for gate in descriptors[2:]:
+        os.read(gate, 1)
+        os.close(gate)
+    sys.argv = ["registry", *arguments]
+    main()
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

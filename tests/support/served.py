@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from tests.support.databases import stop_with_parent
+from tests.support.forks import Forked, forks, public
 
 START_S = 180.0
-PRIVATE = ("REGISTRY_", "AWS_")
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,15 @@ class Served:
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *options: str) -> None:
         self._log = folder / f"server-{uuid4().hex[:8]}.log"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(PRIVATE)}
-        command = [sys.executable, "-m", "registry.app", "serve", "--port", "0", "--log", "json", *options]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**kept, **environment},
-                start_new_session=True,
-                preexec_fn=stop_with_parent,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
+        arguments = ["serve", "--port", "0", "--log", "json", *options]
+        reader, writer = os.pipe()
+        try:
+            with self._log.open("wb") as log:
+                self._process = _started(arguments, environment, writer, log.fileno())
+        finally:
+            os.close(writer)
+        self._said = os.fdopen(reader)
+        self.url = self._said.readline().strip()
         assert self.url.startswith("http://"), self.log_text()
         self.until(lambda: self.ask("GET", "/healthz").status == 200)
 
@@ -133,8 +128,23 @@ class Served:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(START_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._said.close()
+
+
+def _started(
+    arguments: list[str], environment: Mapping[str, str], stdout: int, stderr: int
+) -> Forked | subprocess.Popen[bytes]:
+    """Forked, unless it starts processes itself: those import everything, as the one that starts them should."""
+    if "--workers" not in arguments:
+        return forks().start(arguments, environment, Path.cwd(), stdout=stdout, stderr=stderr)
+    return subprocess.Popen(
+        [sys.executable, "-m", "registry.app", *arguments],
+        stdout=stdout,
+        stderr=stderr,
+        env={**public(), **environment},
+        start_new_session=True,
+        preexec_fn=stop_with_parent,
+    )
 
 
 def multipart(directory: Path, fields: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
+import signal
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
-REPOSITORY = Path(__file__).parents[2]
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+from tests.support.forks import Forked, forks
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,7 @@ class Ended:
 
 
 class Warmed:
-    """The process that forks once a command (`tests.support.warmed_process`)."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.warmed_process"],
-            cwd=REPOSITORY,
-            env=os.environ | _ONE_THREAD,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._answer() == "ready"
+    """Runs commands, writing what they say to files in their folder."""
 
     def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> Ended:
         """One command to its end."""
@@ -52,36 +39,37 @@ class Warmed:
         self, commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path
     ) -> tuple[Ended, ...]:
         """Commands that start together, each in a process of its own."""
-        return self._ask(commands, environment, folder, None)
+        return _run(commands, environment, folder, None)
 
     def kill(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, after_s: float) -> Ended:
         """One command, sent SIGKILL after so many seconds."""
-        return self._ask([arguments], environment, folder, after_s)[0]
+        return _run([arguments], environment, folder, after_s)[0]
 
-    def close(self) -> None:
-        """Let the process end."""
-        self._process.communicate()
 
-    def __enter__(self) -> Self:
-        return self
+def _run(
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, kill_after_s: float | None
+) -> tuple[Ended, ...]:
+    places = [folder / f"command-{number}" for number in range(len(commands))]
+    gate, opener = os.pipe()
+    running = [_start(arguments, environment, place, gate) for arguments, place in zip(commands, places, strict=True)]
+    os.close(gate)
+    os.close(opener)
+    began = time.monotonic()
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        for each in running:
+            each.send_signal(signal.SIGKILL)
+    return tuple(_ended(each, began, place) for each, place in zip(running, places, strict=True))
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
-    def _ask(
-        self, commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, after_s: float | None
-    ) -> tuple[Ended, ...]:
-        request = {
-            "commands": [list(arguments) for arguments in commands],
-            "environment": dict(environment),
-            "folder": str(folder),
-            "kill_after_s": after_s,
-        }
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return tuple(Ended(**item) for item in self._answer())
+def _start(arguments: Sequence[str], environment: Mapping[str, str], place: Path, gate: int) -> Forked:
+    with ExitStack() as stack:
+        out, err = (stack.enter_context(place.with_suffix(end).open("wb")) for end in (".out", ".err"))
+        return forks().start(arguments, environment, place.parent, stdout=out.fileno(), stderr=err.fileno(), gate=gate)
 
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
+
+def _ended(command: Forked, began: float, place: Path) -> Ended:
+    code = command.wait()
+    seconds = time.monotonic() - began
+    out, err = (place.with_suffix(end).read_text(encoding="utf-8") for end in (".out", ".err"))
+    return Ended(code if code >= 0 else None, seconds, out, err)

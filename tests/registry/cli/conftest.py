@@ -11,7 +11,7 @@ import pytest
 
 from registry.client import EmbeddedRegistry
 from registry.settings import Settings
-from tests.support.forks import Forks
+from tests.support.served import serving
 
 Where = Literal["embedded", "remote"]
 EVERYTHING = ("read", "register", "compose", "publish", "admin")
@@ -34,10 +34,9 @@ def where(
         return
     with EmbeddedRegistry.open(Settings(home=home)) as registry:
         token = registry.create_token("tester", EVERYTHING)
-    forks: Forks = request.getfixturevalue("forks")
-    with forks.server(tmp_path, environment) as url:
+    with serving(tmp_path, environment) as server:
         monkeypatch.setenv("REGISTRY_HOME", str(tmp_path / "nowhere"))
-        monkeypatch.setenv("REGISTRY_URL", url)
+        monkeypatch.setenv("REGISTRY_URL", server.url)
         monkeypatch.setenv("REGISTRY_TOKEN", token.secret)
         yield "remote"
     assert not (tmp_path / "nowhere").exists()

@@ -14,7 +14,7 @@ from registry.client import EmbeddedRegistry, RemoteRegistry
 from registry.client.remote.http import Patience
 from registry.settings import Settings
 from tests.support import tiny
-from tests.support.forks import Forks
+from tests.support.served import serving
 
 EVERYTHING = ("read", "register", "compose", "publish", "admin")
 BRISK = Patience(tries=3, first_pause_s=0.01)
@@ -61,14 +61,14 @@ def furnish(registry: EmbeddedRegistry | RemoteRegistry, folder: Path) -> None:
 
 
 @pytest.fixture
-def served(forks: Forks, sqlite_template: Path, tmp_path: Path) -> Iterator[Served]:
+def served(sqlite_template: Path, tmp_path: Path) -> Iterator[Served]:
     """A registry behind a server, with a base and two adapters."""
     folder = made_in(tmp_path / "served", sqlite_template)
     with EmbeddedRegistry.open(settings_in(folder)) as registry:
         token = registry.create_token("tester", EVERYTHING).secret
     environment = {"REGISTRY_HOME": str(folder / "home"), "REGISTRY_WORKERS": "1", "REGISTRY_PRINCIPAL": "tester"}
-    with forks.server(folder, environment) as url:
-        found = Served(folder, url, token)
+    with serving(folder, environment) as server:
+        found = Served(folder, server.url, token)
         with found.client() as remote:
             furnish(remote, folder)
         yield found

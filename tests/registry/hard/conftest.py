@@ -1,4 +1,4 @@
-"""One warmed process for all campaigns of a test process, and an empty registry folder a test."""
+"""Commands that have everything imported, and an empty registry folder a test."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from tests.support.warmed import Warmed
 
 
 @pytest.fixture(scope="session")
-def warmed() -> Iterator[Warmed]:
-    """Forks commands that have everything imported."""
-    with Warmed() as process:
-        yield process
+def warmed() -> Warmed:
+    """Runs commands that have everything imported."""
+    return Warmed()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from tests.support.warmed import REPOSITORY
+from tests.support.forks import REPOSITORY
 
 FULL = {"8 STORE_FULL", "8 DATABASE_FULL"}
 

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -21,6 +20,7 @@ import pytest
 from tests.registry.ops.conftest import Place
 from tests.support.ports import free_port
 from tests.support.served import Served
+from tests.support.warmed import Warmed
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 """Where the database makes no difference."""
@@ -37,17 +37,22 @@ def figure(server: Served, name: str) -> float:
     return sum(map(float, found))
 
 
+def answering(server: Served) -> set[int]:
+    """The processes that have answered a request."""
+    return {event["process"] for event in server.events() if event["event"] == "request"}
+
+
+def both_answer(server: Served, place: Place) -> bool:
+    """Whether both processes of a server have, once one more request is answered."""
+    server.ask("GET", "/v1/refs/one", token=place.token)
+    return len(answering(server)) == 2
+
+
 def refused(place: Place, *options: str) -> tuple[int, str]:
     """Exit code and message of a server that does not start."""
-    done = subprocess.run(
-        [sys.executable, "-m", "registry.app", "serve", *options],
-        env={**place.environment, "PATH": "/usr/bin:/bin", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return done.returncode, done.stderr
+    done = Warmed().run(["serve", *options], {**place.environment, "NO_COLOR": "1"}, place.folder)
+    assert done.exit is not None
+    return done.exit, done.err
 
 
 def test_a_server_says_where_it_is_ready_and_what_it_did(place: Place) -> None:
@@ -83,8 +88,7 @@ def test_several_processes_need_postgresql_and_answer_as_one(place: Place) -> No
     with place.server("--workers", "2") as server:
         for _ in range(40):
             assert server.ask("GET", "/v1/refs/one", token=place.token).status == 200
-        processes = {event["process"] for event in server.events() if event["event"] == "request"}
-        assert len(processes) == 2
+        assert len(answering(server)) == 2
         series = 'registry_requests_total{method="GET",route="/v1/refs/{ref}",status="200"}'
         assert f"{series} 40.0" in server.ask("GET", "/metrics").body.decode()
         assert server.terminate() == 0
@@ -187,13 +191,9 @@ def test_a_head_that_is_too_long_is_refused_and_others_are_served(place: Place) 
 @ON_POSTGRESQL
 def test_a_process_that_dies_is_replaced(place: Place) -> None:
     with place.server("--workers", "2") as server:
-        server.ask("GET", "/healthz")
-        child = next(
-            number
-            for number in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-            if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()
-        )
-        os.kill(int(child), signal.SIGKILL)
+        # one that is still starting is not missed for a minute, the time that a start may take
+        server.until(lambda: both_answer(server, place))
+        os.kill(min(answering(server)), signal.SIGKILL)
         server.until(lambda: sum("died" in event["event"] for event in server.events()) == 1)
         for _ in range(10):
             server.until(lambda: server.ask("GET", "/readyz").status == 200)
