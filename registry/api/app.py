@@ -27,6 +27,7 @@ from registry.api import (
     upkeep,
     uploads,
     webhooks,
+    weights,
 )
 from registry.api.addresses import PlainAddresses
 from registry.api.arrival import Arrivals
@@ -91,6 +92,7 @@ def create_app(
         uploads.router,
         blobs.router,
         manifests.router,
+        weights.router,
         compositions.router,
         previews.router,
         jobs.router,

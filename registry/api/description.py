@@ -61,6 +61,7 @@ REFUSALS: Final[Mapping[str, tuple[int, ...]]] = {
     "get_manifests": _FOUND,
     "get_manifest": _FOUND,
     "get_manifest_files": _FOUND,
+    "get_weight": _FOUND,
     "get_lineage": _FOUND,
     "get_diff": _FOUND,
     "get_names": (),

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from registry.cli.bars import bytes_bar
 from registry.cli.exits import tell
 from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
@@ -112,8 +113,9 @@ def export(
     named: bool,
 ) -> None:
     """Write REF as a directory that servers load; nothing is ever written over."""
-    with state.registry() as registry:
-        exported = registry.export(ref, directory, Form(base_name, profile, engine, max_lora_rank), named=named)
+    form = Form(base_name, profile, engine, max_lora_rank)
+    with state.registry() as registry, bytes_bar("fetching") as progress:
+        exported = registry.export(ref, directory, form, named=named, progress=progress)
     lines = [f"exported {short(exported.adapter)} to {exported.directory}"]
     lines += [f"  {entry.path}  {entry.size}  {entry.sha256}" for entry in exported.files]
     emit(exported.document(), state.output, lines)
@@ -144,7 +146,9 @@ def sync(
     form = Form(base_name, profile, engine, max_lora_rank)
     with state.registry() as registry:
         if not watch:
-            _tell(state, registry.sync(channel, directory, form))
+            with bytes_bar("fetching") as progress:
+                synced = registry.sync(channel, directory, form, progress=progress)
+            _tell(state, synced)
             return
         watcher = Watcher(
             switched=lambda synced: _tell(state, synced),

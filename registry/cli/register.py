@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 import click
 
+from registry.cli.bars import bytes_bar, counts_bar
 from registry.cli.output import emit, emit_rows
-from registry.cli.state import State, bytes_bar, counts_bar, output_option, pass_state
+from registry.cli.state import State, output_option, pass_state
 from registry.errors import UsageProblemError
 from registry.formats.hub import HubRef, parse_hub
 from registry.service.results import Added
@@ -76,8 +77,8 @@ def add_adapter(state: State, source: str, base: str, name: str) -> None:
 
     SOURCE is a directory as its producer saved it, or hub:OWNER/NAME[@REVISION].
     """
-    with state.registry() as registry:
-        added = registry.add_adapter(_place(source), base, name)
+    with state.registry() as registry, bytes_bar("sending") as progress:
+        added = registry.add_adapter(_place(source), base, name, progress=progress)
     tell(state, added)
 
 
@@ -121,6 +122,3 @@ def tell(state: State, added: Added) -> None:
     if isinstance(conditions, list):
         lines += [f"note: {code}" for code in conditions]
     emit(added.document(), state.output, lines)
-
-
-COMMANDS: Final = (add,)

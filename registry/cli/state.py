@@ -6,25 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
-from registry.cli.exits import exit_code, tell
 from registry.cli.output import Format
-from registry.client import Registry, connect
 from registry.errors import Problem, ProblemError, UsageProblemError
 from registry.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from registry.client import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +60,8 @@ class State:
             flag = f"--{here[0].replace('_', '-')}"
             hint = f"Leave {flag} out to ask the server, or give --url '' for a registry here."
             raise UsageProblemError(_problem("PLACE_AMBIGUOUS", "one registry", f"a server's address and {flag}", hint))
+        from registry.client.connect import connect  # heavy: not every command looks into a registry
+
         with connect(settings) as registry:
             yield registry
 
@@ -81,6 +74,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ProblemError as error:
+            from registry.cli.exits import exit_code, tell  # heavy: most commands succeed
+
             tell(error, as_json=isinstance(ctx.obj, State) and ctx.obj.output != "table")
             ctx.exit(exit_code(error))
 
@@ -104,36 +99,6 @@ def output_option(command: F) -> F:
         callback=remember,
         is_eager=True,
     )(command)
-
-
-@contextmanager
-def bytes_bar(label: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr over bytes read; silent when stderr is no terminal."""
-    with _bar(label, DownloadColumn()) as progress:
-        task = progress.add_task(label, total=None)
-        yield lambda count: progress.advance(task, count)
-
-
-@contextmanager
-def counts_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr over so many things."""
-    with _bar(label, MofNCompleteColumn()) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda count: progress.advance(task, count)
-
-
-@contextmanager
-def steps_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr over modules done."""
-    with _bar(label, MofNCompleteColumn()) as progress:
-        task = progress.add_task(label, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def _bar(label: str, counter: ProgressColumn) -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn(label), BarColumn(), counter, TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _token_in(file: Path) -> str:

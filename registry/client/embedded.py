@@ -99,8 +99,11 @@ class EmbeddedRegistry(States, Handing, Jobs):
             contracts=contracts,
         )
 
-    def add_adapter(self, source: Path | HubRef, base: str, name: str) -> Added:
+    def add_adapter(
+        self, source: Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
+    ) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub."""
+        del progress
         if isinstance(source, HubRef):
             return hub.add_hub_adapter(self.context, source, base, name)
         return add.add_adapter(self.context, source, base, name)

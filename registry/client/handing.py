@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -23,16 +24,26 @@ class Handing:
         """Make another adapter of one and record how."""
         return convert.convert(self.context, ref, wish)
 
-    def export(self, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
+    def export(
+        self,
+        ref: str,
+        directory: Path,
+        form: Form,
+        *,
+        named: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Exported:
         """Write a directory that servers load."""
+        del progress
         return export.export(self.context, ref, directory, form, named=named)
 
     def ensure(self, ref: str, folder: Path, form: Form) -> Exported:
         """The directory of a reference inside `folder`, written unless it is there."""
         return export.ensure(self.context, ref, folder, form)
 
-    def sync(self, channel: str, folder: Path, form: Form) -> Synced:
+    def sync(self, channel: str, folder: Path, form: Form, *, progress: Callable[[int], None] | None = None) -> Synced:
         """Make `folder/live` the live generation of a channel."""
+        del progress
         return sync.sync(Stored(self.context), channel, folder, form)
 
     def watch(

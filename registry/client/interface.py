@@ -69,8 +69,13 @@ class Registering(Protocol):
         """
         ...
 
-    def add_adapter(self, source: Path | HubRef, base: str, name: str) -> Added:
-        """Register an adapter against a base: a directory or a repository of a hub."""
+    def add_adapter(
+        self, source: Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
+    ) -> Added:
+        """Register an adapter against a base: a directory or a repository of a hub.
+
+        `progress` is told of the bytes that are sent to a server; a registry here sends none.
+        """
         ...
 
     def add_adapters(
@@ -248,13 +253,24 @@ class Holding(Protocol):
 
 
 class HandingOut(Protocol):
-    """Other forms of an adapter, and directories that servers load; directories are always written here."""
+    """Other forms of an adapter, and directories that servers load; directories are always written here.
+
+    `progress` is told of the bytes that are fetched from a server; a registry here fetches none.
+    """
 
     def convert(self, ref: str, wish: Wish) -> Conversion:
         """Make another adapter of one and record how."""
         ...
 
-    def export(self, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
+    def export(
+        self,
+        ref: str,
+        directory: Path,
+        form: Form,
+        *,
+        named: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Exported:
         """Write a directory that servers load."""
         ...
 
@@ -262,7 +278,7 @@ class HandingOut(Protocol):
         """The directory of a reference inside `folder`, written unless it is there."""
         ...
 
-    def sync(self, channel: str, folder: Path, form: Form) -> Synced:
+    def sync(self, channel: str, folder: Path, form: Form, *, progress: Callable[[int], None] | None = None) -> Synced:
         """Make `folder/live` the live generation of a channel."""
         ...
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from registry.db import tensors
+from registry.db import manifests, tensors
 from registry.db.rows import BaseLocationRow
+from registry.errors import NotFoundError, Problem
 from registry.formats.snapshot import Floats, ReadWeight
 from registry.formats.weights import WeightFiles, WeightPlace
+from registry.service import resolve
 from registry.service.context import Context
 from schemas.base import BaseManifest, WeightRef
 from schemas.digests import Digest
@@ -24,7 +26,7 @@ def weight_reader(context: Context, base: BaseManifest) -> ReadWeight:
     A referenced file counts while size and time are those it was hashed with. Weights of a packed base are not at hand:
     their codes, or the order of their rows, are no numbers to compare with.
     """
-    weights = _hashed(base)
+    weights = comparable(base)
 
     def read(name: str) -> Floats | None:
         return WeightFiles(_places(context, base, {name: weights[name]} if name in weights else {}))(name)
@@ -34,10 +36,30 @@ def weight_reader(context: Context, base: BaseManifest) -> ReadWeight:
 
 def weight_files(context: Context, base: BaseManifest) -> WeightFiles:
     """The same for many adapters: every weight is looked up now, and those last read are kept."""
-    return WeightFiles(_places(context, base, _hashed(base)))
+    return WeightFiles(_places(context, base, comparable(base)))
 
 
-def _hashed(base: BaseManifest) -> dict[str, WeightRef]:
+def weight_place(context: Context, ref: str, name: str) -> WeightPlace:
+    """Where the bytes of one weight of a base lie. Raises NotFoundError `WEIGHT_AWAY`."""
+    with context.database.reading() as reader:
+        base = manifests.load(reader, resolve.digest_of(reader, ref), BaseManifest)
+    weights = comparable(base)
+    found = _places(context, base, {name: weights[name]} if name in weights else {})
+    if name not in found:
+        raise NotFoundError(
+            Problem(
+                code="WEIGHT_AWAY",
+                path=(name[:200],),
+                expected=f"a weight of base {base.digest} that can be read here",
+                observed="no such bytes",
+                hint="Register the base with its bytes (--store), or name one of its weights.",
+            )
+        )
+    return found[name]
+
+
+def comparable(base: BaseManifest) -> dict[str, WeightRef]:
+    """The weights that factors can be compared with."""
     if base.quantizer != "none" or isinstance(base.weights, str):
         return {}
     return {name: ref for name, ref in base.weights.items() if ref.tensor != "not_verified"}

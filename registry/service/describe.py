@@ -55,6 +55,7 @@ def adapter_facts(look: Look, base: BaseManifest | None) -> dict[str, str]:
         "effect": "not known" if row is None or row.contract is None else _FORMS[row.contract.form],
         "tensors": _tensors(draft),
         "base": _base_fact(look, base),
+        **_weights_fact(look),
         "completeness": _completeness(look),
     }
     facts |= {f"training {key}": value for key, value in draft.training.items()}
@@ -126,6 +127,16 @@ def _tensors(draft: Draft) -> str:
     dtypes = Counter(entry.dtype for entry in entries)
     size = sum(entry.length for entry in entries)
     return f"{len(entries)} ({_counted(dtypes)}), {size} bytes; {len(draft.pieces)} modules"
+
+
+def _weights_fact(look: Look) -> dict[str, str]:
+    """Whether plain factors were compared with the weights they are for; others repeat them on purpose."""
+    draft = look.draft
+    if draft is None or look.found is None or (draft.payload, draft.initializer) != ("portable", "none"):
+        return {}
+    found = look.remarks.notes.get("base_correlation")
+    told = "not verified: none of them can be read" if found is None else f"correlation {found} with the factors"
+    return {"base weights": told}
 
 
 def _base_fact(look: Look, base: BaseManifest | None) -> str:

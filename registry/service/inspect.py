@@ -44,9 +44,9 @@ def inspect(context: Context, directory: Path, base_ref: str | None = None) -> I
     return _inspected(directory, base, weight_reader(context, base))
 
 
-def inspect_against(directory: Path, base: BaseManifest) -> Inspected:
-    """The same against a base that is known by its manifest alone: factors are not compared with its weights."""
-    return _inspected(directory, base, None)
+def inspect_against(directory: Path, base: BaseManifest, weight: ReadWeight) -> Inspected:
+    """The same against a base that lies elsewhere; `weight` reads what lies there."""
+    return _inspected(directory, base, weight)
 
 
 def _weights_in(directory: Path, reading: BaseReading) -> dict[str, WeightPlace]:

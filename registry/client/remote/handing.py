@@ -16,7 +16,7 @@ from typing import Any
 from registry.client.remote import paths
 from registry.client.remote.http import Http
 from registry.client.remote.jobs import done, followed
-from registry.client.transfer import download_blob
+from registry.client.transfer import Progress, download_blob
 from registry.errors import Problem, UnavailableError
 from registry.service import export, sync
 from registry.service.beside import arriving, unwritable
@@ -40,12 +40,13 @@ class Fetched:
     name: str
     card: Mapping[str, object]
     files: tuple[FileEntry, ...]
+    progress: Progress | None = None
 
     def write(self, folder: Path, beside: Path) -> None:
         """Fetch every file, then place them; what arrived before this was cut off is not fetched again."""
         with _kept(arriving(beside, self.name)) as kept:
             for file in self.files:
-                _fetch(self.http, file, _place(kept, file))
+                _fetch(self.http, file, _place(kept, file), self.progress)
             folder.mkdir(parents=True, exist_ok=True)
             for file in self.files:
                 target = folder / file.path
@@ -59,6 +60,7 @@ class Served:
     """Generations of a registry behind a server."""
 
     http: Http
+    progress: Progress | None = None
 
     def head(self, channel: str) -> tuple[Generation, tuple[Digest, ...]]:
         """See `sync.Source`."""
@@ -69,7 +71,8 @@ class Served:
         """See `sync.Source`."""
         made, card = exported(self.http, artifact, form)
         name = f"{generation.label}-{export.short(made.adapter)}"
-        return Fetched(self.http, name, card | {"generation": export.generation_card(generation)}, _files(made))
+        card |= {"generation": export.generation_card(generation)}
+        return Fetched(self.http, name, card, _files(made), self.progress)
 
 
 class HandingOut:
@@ -94,17 +97,19 @@ class HandingOut:
         # what was done before it was asked for made nothing now
         return made if job.open else made.model_copy(update={"created": False})
 
-    def export(self, ref: str, directory: Path, form: Form, *, named: bool = False) -> Exported:
+    def export(
+        self, ref: str, directory: Path, form: Form, *, named: bool = False, progress: Progress | None = None
+    ) -> Exported:
         """Write a directory that servers load."""
-        return export.handed_out(lambda: self._fetched(ref, form), directory, named=named)
+        return export.handed_out(lambda: self._fetched(ref, form, progress), directory, named=named)
 
     def ensure(self, ref: str, folder: Path, form: Form) -> Exported:
         """The directory of a reference inside `folder`, written unless it is there."""
         return export.ensured(self._fetched(ref, form), folder)
 
-    def sync(self, channel: str, folder: Path, form: Form) -> Synced:
+    def sync(self, channel: str, folder: Path, form: Form, *, progress: Progress | None = None) -> Synced:
         """Make `folder/live` the live generation of a channel."""
-        return sync.sync(Served(self.http), channel, folder, form)
+        return sync.sync(Served(self.http, progress), channel, folder, form)
 
     def watch(
         self, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float = 2.0
@@ -112,9 +117,9 @@ class HandingOut:
         """Sync again and again until `stop` is set."""
         sync.watch(Served(self.http), channel, folder, form, watcher, stop, interval_s)
 
-    def _fetched(self, ref: str, form: Form) -> Fetched:
+    def _fetched(self, ref: str, form: Form, progress: Progress | None = None) -> Fetched:
         made, card = exported(self.http, ref, form)
-        return Fetched(self.http, made.directory, card, _files(made))
+        return Fetched(self.http, made.directory, card, _files(made), progress)
 
 
 def exported(http: Http, ref: str, form: Form) -> tuple[Exported, dict[str, Any]]:
@@ -144,10 +149,12 @@ def _place(kept: Path, file: FileEntry) -> Path:
     return kept / file.blob.removeprefix(PREFIX)
 
 
-def _fetch(http: Http, file: FileEntry, target: Path) -> None:
+def _fetch(http: Http, file: FileEntry, target: Path, progress: Progress | None) -> None:
     """Bring one file here, unless it came before."""
     if not target.exists() or hash_file(target).digest != file.blob:
-        download_blob(http.client, file.blob, target, file.size)
+        download_blob(http.client, file.blob, target, file.size, progress)
+    elif progress is not None:
+        progress(file.size)
 
 
 @contextmanager

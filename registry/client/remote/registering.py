@@ -10,13 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from registry.client.remote import paths
-from registry.client.remote.http import Http
-from registry.client.transfer import upload_file
+from registry.client.remote.http import LONG, Http
+from registry.client.transfer import Progress, upload_file
 from registry.errors import ConflictError, DigestMismatchError, NotFoundError, Problem, RefusedError, UsageProblemError
 from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
 from registry.formats.directory import open_directory
 from registry.formats.hub import HubRef, fetch
+from registry.formats.snapshot import Floats, ReadWeight
+from registry.formats.values import floats
 from registry.service.add import told
+from registry.service.base_bytes import comparable
 from registry.service.bulk import AddedMany, NotAdded
 from registry.service.inspect import inspect_against, inspect_directory
 from registry.service.inspected import Inspected
@@ -26,7 +29,6 @@ from schemas.canonical import JsonObject, JsonValue
 from schemas.model import validate
 from schemas.names import check_name
 
-Progress = Callable[[int], None]
 AT_ONCE: Final = 8
 """Adapter directories read and sent at a time."""
 
@@ -61,11 +63,12 @@ class Registering:
             digests = self._sent(folder, reading.files, progress)
             return self.http.post(Added, "/v1/bases", body | {"files": digests} | _said(origin))
 
-    def add_adapter(self, source: Path | HubRef, base: str, name: str) -> Added:
+    def add_adapter(self, source: Path | HubRef, base: str, name: str, *, progress: Progress | None = None) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub."""
         check_name(name)
         with _here(source, "adapter") as (place, origin):
-            return self._post_adapter(self._prepared(place, self._base(base)), base, name, origin)
+            files = self._prepared(place, self._base(base), progress)
+            return self._post_adapter(files, base, name, origin)
 
     def add_adapters(
         self,
@@ -94,8 +97,27 @@ class Registering:
         return AddedMany(tuple(added), tuple(refused))
 
     def inspect(self, directory: Path, base: str | None = None) -> Inspected:
-        """What a directory is, without registering it; nothing of it is sent."""
-        return inspect_directory(directory) if base is None else inspect_against(directory, self._base(base))
+        """What a directory is, without registering it; a few weights of the base are fetched, nothing is sent."""
+        if base is None:
+            return inspect_directory(directory)
+        manifest = self._base(base)
+        return inspect_against(directory, manifest, self._weights(manifest))
+
+    def _weights(self, base: BaseManifest) -> ReadWeight:
+        """Read weights that lie at the server; null for one that cannot be read there."""
+        weights = comparable(base)
+
+        def read(name: str) -> Floats | None:
+            if name not in weights:
+                return None
+            try:
+                path = paths.of_id("manifests", base.digest, "weight")
+                data = self.http.send("GET", path, params={"name": name}, timeout=LONG).content
+            except NotFoundError:
+                return None
+            return floats(data, weights[name].dtype, weights[name].shape)
+
+        return read
 
     def _base(self, ref: str) -> BaseManifest:
         shown = self.http.get(Shown, paths.of_ref("refs", ref))
@@ -110,11 +132,11 @@ class Registering:
             )
         return validate(BaseManifest, shown.manifest)
 
-    def _prepared(self, directory: Path, base: BaseManifest) -> dict[str, JsonValue]:
+    def _prepared(self, directory: Path, base: BaseManifest, progress: Progress | None = None) -> dict[str, JsonValue]:
         """The files of a directory that can be registered, all of them sent."""
         with TemporaryDirectory(prefix="adapter-") as scratch:
             reading = read_adapter(directory, base, scratch=Path(scratch))
-            return self._sent(directory, _originals(directory, reading), None)
+            return self._sent(directory, _originals(directory, reading), progress)
 
     def _post_adapter(
         self, files: dict[str, JsonValue], base: str, name: str, origin: Mapping[str, Note] | None

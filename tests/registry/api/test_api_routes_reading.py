@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.service.context import Context
 from tests.support import tiny
 from tests.support.web import Api
 
@@ -145,3 +146,18 @@ def test_failures_and_codes_are_explained(web: Api) -> None:
     assert web.get("/v1/explanations/YANKED").json()["code"] == "YANKED"
     unknown = web.get("/v1/explanations/NO_SUCH")
     assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:adapter-registry:code-unknown")
+
+
+def test_a_weight_of_a_base_is_given_as_it_lies_and_what_is_no_such_weight_is_not_found(
+    shelf: Api, light: Context
+) -> None:
+    base, name = digest_of(shelf, "tiny"), "encoder.layer.1.attention.self.key.weight"
+    answer = shelf.get(f"/v1/manifests/{base}/weight", params={"name": name})
+    assert (answer.status_code, answer.content) == (200, tiny.base_tensors()[name].tobytes())
+    for other, status, code in (
+        (f"{base}/weight?name=pooler", 404, "WEIGHT_AWAY"),
+        (f"{digest_of(shelf, 'one')}/weight?name={name}", 400, "KIND_UNEXPECTED"),
+    ):
+        refused = shelf.get(f"/v1/manifests/{other}")
+        assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert shelf.allowed(light, "read:other-").get(f"/v1/manifests/{base}/weight?name={name}").status_code == 403

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from registry.cli.main import cli
-from registry.service.inspect import inspect_directory
+from registry.formats import read_base
+from registry.service.inspect import inspect_against, inspect_directory
 from registry.service.inspected import Inspected
 from tests.registry.formats.builders import ADAPTERS, MINILM, TARGETS, factors, write_adapter, write_base
 from tests.support.house import BASE, House
@@ -105,3 +106,9 @@ def test_a_registered_base_serves_as_well(tmp_path: Path) -> None:
         found = registry.inspect(tmp_path / "one", BASE)
     assert found.problems == ()
     assert found.facts["base"] == "4 of 4 modules fit, name rule none"
+    assert found.facts["base weights"].startswith("correlation ")
+
+
+def test_factors_that_were_compared_with_nothing_are_said_to_be_not_verified() -> None:
+    found = inspect_against(ADAPTERS / "qa-lora", read_base(MINILM, evidence="structural").manifest, lambda _: None)
+    assert found.facts["base weights"] == "not verified: none of them can be read"
