@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,26 +28,41 @@ class Ended:
         return self.exit is None
 
 
+Meanwhile = Callable[[Forked], None]
+"""What is done while a command runs."""
+
+
+def _nothing(_command: Forked) -> None:
+    """Only wait."""
+
+
 class Warmed:
     """Runs commands, writing what they say to files in their folder."""
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> Ended:
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, meanwhile: Meanwhile = _nothing
+    ) -> Ended:
         """One command to its end."""
-        return self.run_at_once([arguments], environment, folder)[0]
+        return _run([arguments], environment, folder, meanwhile)[0]
 
     def run_at_once(
         self, commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path
     ) -> tuple[Ended, ...]:
         """Commands that start together, each in a process of its own."""
-        return _run(commands, environment, folder, None)
+        return _run(commands, environment, folder, _nothing)
 
-    def kill(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, after_s: float) -> Ended:
-        """One command, sent SIGKILL after so many seconds."""
-        return _run([arguments], environment, folder, after_s)[0]
+    def kill(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, moment: Meanwhile) -> Ended:
+        """One command, sent SIGKILL when `moment` returns."""
+
+        def meanwhile(command: Forked) -> None:
+            moment(command)
+            command.send_signal(signal.SIGKILL)
+
+        return self.run(arguments, environment, folder, meanwhile)
 
 
 def _run(
-    commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, kill_after_s: float | None
+    commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path, meanwhile: Meanwhile
 ) -> tuple[Ended, ...]:
     places = [folder / f"command-{number}" for number in range(len(commands))]
     gate, opener = os.pipe()
@@ -55,10 +70,8 @@ def _run(
     os.close(gate)
     os.close(opener)
     began = time.monotonic()
-    if kill_after_s is not None:
-        time.sleep(kill_after_s)
-        for each in running:
-            each.send_signal(signal.SIGKILL)
+    for each in running:
+        meanwhile(each)
     return tuple(_ended(each, began, place) for each, place in zip(running, places, strict=True))
 
 

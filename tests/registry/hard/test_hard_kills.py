@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 
 import pytest
 
 from registry.client import EmbeddedRegistry
-from registry.db import audit, purges
+from registry.db import purges
 from registry.errors import NotFoundError
 from registry.wiring import check_database, current_schema
+from tests.registry.hard.kills import Kills, Watch, watching
 from tests.support import tiny
 from tests.support.house import BASE, House, assert_whole
-from tests.support.warmed import Ended, Warmed
+from tests.support.warmed import Warmed
 
 LONG = pytest.mark.long
 SAMPLE_AND_CAMPAIGN = [pytest.param(2, id="sample"), pytest.param(50, id="campaign", marks=LONG)]
@@ -111,71 +110,27 @@ PREPARE: dict[str, Prepare] = {
 }
 
 
-class Kills:
-    """Kills at moments drawn over the time an undisturbed run takes, one in each equal part of it."""
-
-    def __init__(self, warmed: Warmed, wanted: int) -> None:
-        self._warmed, self._wanted = warmed, wanted
-        self._draw = random.Random(wanted)
-        self._seconds = 60.0
-        self.landed = 0
-        self.moments: Counter[str] = Counter()
-
-    @property
-    def done(self) -> bool:
-        """Whether enough kills found the command running."""
-        return self.landed == self._wanted
-
-    def run(self, house: House, arguments: tuple[str, ...]) -> None:
-        """The command undisturbed, which must succeed; the latest run is the time to draw over."""
-        ended = self._warmed.run(arguments, house.environment, house.folder)
-        assert ended.exit == 0, ended.err
-        self._seconds = ended.seconds
-
-    def kill(self, house: House, arguments: tuple[str, ...]) -> Ended:
-        """One kill; a command that ended before it was hit was faster than the one before."""
-        # the writes come late in a command: the root makes moments there more likely
-        share = sqrt((self.landed + self._draw.random()) / self._wanted)
-        ended = self._warmed.kill(arguments, house.environment, house.folder, share * self._seconds)
-        if ended.killed:
-            self.landed += 1
-        else:
-            self._seconds = ended.seconds
-        return ended
-
-
-def traces(house: House, registry: EmbeddedRegistry) -> tuple[object, ...]:
-    """What an unfinished command can leave: committed events, blobs, staging files."""
-    store = registry.context.store
-    staged = len(list((house.folder / "home" / "store" / "staging").iterdir()))
-    with registry.context.database.reading() as reader:
-        return audit.head(reader), frozenset(entry.digest for entry in store.entries()), staged
-
-
-def one_kill(kills: Kills, house: House, step: Step) -> None:
-    """Kill, look, repeat, look again."""
+def one_kill(kills: Kills, house: House, watch: Watch, step: Step) -> None:
+    """Kill, look, repeat; what the repeat left is looked at after the next kill."""
     with house.open() as registry:
-        before = traces(house, registry)
-        ended = kills.kill(house, step.arguments)
+        kills.kill(house, step.arguments, watch, lambda: step.arrived(registry))
         assert_whole(registry)
-        arrived, after = step.arrived(registry), traces(house, registry)
-        assert arrived or ended.killed, ended.err
-        kills.run(house, step.arguments)
+        kills.run(house, step.arguments, watch)
         assert step.arrived(registry)
-        assert_whole(registry)
-    place = "after the commit" if arrived else "without a trace" if before == after else "inside"
-    kills.moments[place if ended.killed else "too late"] += 1
 
 
 def campaign(warmed: Warmed, house: House, prepare: Prepare, wanted: int) -> Counter[str]:
     """So many kills of one command, every one of which found it running."""
     kills = Kills(warmed, wanted)
-    kills.run(house, prepare(house, 0).arguments)
-    for number in range(1, 3 * wanted + 4):
-        one_kill(kills, house, prepare(house, number))
-        if kills.done:
-            break
-    assert kills.done, f"{kills.landed} of {wanted} kills found the command running: {dict(kills.moments)}"
+    with watching(house) as watch:
+        kills.run(house, prepare(house, 0).arguments, watch)
+        for number in range(1, 3 * wanted + 4):
+            one_kill(kills, house, watch, prepare(house, number))
+            if kills.done:
+                break
+    assert kills.done, f"fewer than {wanted} kills found the command running: {dict(kills.moments)}"
+    with house.open() as registry:
+        assert_whole(registry)
     return kills.moments
 
 
@@ -197,21 +152,25 @@ def test_ten_kills_over_admit_and_publish_leave_the_main_job_repeatable(warmed: 
 def test_a_killed_upgrade_leaves_no_schema_or_all_of_it_and_its_repeat_succeeds(
     warmed: Warmed, new_database: Callable[[Path], str], tmp_path: Path, wanted: int
 ) -> None:
-    kills, arguments = Kills(warmed, wanted), ("db", "upgrade")
+    kills = Kills(warmed, wanted)
     for number in range(3 * wanted + 4):
         folder = tmp_path / str(number)
         folder.mkdir()
-        house = House(folder, new_database(folder))
-        if number > 0:
-            ended = kills.kill(house, arguments)
-            arrived = current_schema(house.settings) is not None
-            kills.moments["too late" if not ended.killed else "after the commit" if arrived else "before it"] += 1
-            assert not arrived or check_database(house.settings) == ()
-        kills.run(house, arguments)
-        assert check_database(house.settings) == ()
-        with house.open() as registry:
-            assert_whole(registry)
+        one_upgrade(kills, House(folder, new_database(folder)), first=number == 0)
         if kills.done:
             break
-    assert kills.done, f"{kills.landed} of {wanted} kills found the upgrade running: {dict(kills.moments)}"
+    assert kills.done, f"fewer than {wanted} kills found the upgrade running: {dict(kills.moments)}"
     print(f"\n{wanted} kills of db upgrade: {dict(kills.moments)}")
+
+
+def one_upgrade(kills: Kills, house: House, *, first: bool) -> None:
+    """Kill unless it is the first, whose time is only measured; look, repeat, look again."""
+    arguments = ("db", "upgrade")
+    with watching(house) as watch:
+        if not first:
+            kills.kill(house, arguments, watch, lambda: current_schema(house.settings) is not None)
+            assert current_schema(house.settings) is None or check_database(house.settings) == ()
+        kills.run(house, arguments, watch)
+    assert check_database(house.settings) == ()
+    with house.open() as registry:
+        assert_whole(registry)

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
 
-from tests.registry.hard.test_hard_kills import SAMPLE_AND_CAMPAIGN, Kills
+from tests.registry.hard.kills import Kills
+from tests.registry.hard.test_hard_kills import SAMPLE_AND_CAMPAIGN
 from tests.support.house import House, assert_whole
 from tests.support.warmed import Warmed
 
@@ -32,6 +34,11 @@ def generation_of(live: Path) -> int:
     return found
 
 
+def shows(live: Path, generation: int) -> bool:
+    """Whether a reader finds this generation."""
+    return generation_of(live) == generation
+
+
 def published(house: House, number: int) -> int:
     """Publish one of two adapters in turn, or roll back; the new generation."""
     with house.open() as registry:
@@ -47,14 +54,16 @@ def test_a_killed_sync_shows_the_old_generation_or_the_new_one_and_its_repeat_su
 ) -> None:
     kills, folder = Kills(warmed, wanted), house.folder / "served"
     arguments = ("sync", "bot", str(folder), *FORM)
-    kills.run(house, arguments_after(house, arguments))
+
+    def watch() -> bool:
+        return any(folder.glob(".*.partial"))
+
+    kills.run(house, arguments_after(house, arguments), watch)
     for number in range(3, 3 * wanted + 6):
         before, new = generation_of(folder / "live"), published(house, number)
-        ended = kills.kill(house, arguments)
-        found = generation_of(folder / "live")
-        assert found in (before, new)
-        kills.moments["too late" if not ended.killed else "switched" if found == new else "not yet"] += 1
-        kills.run(house, arguments)
+        kills.kill(house, arguments, watch, partial(shows, folder / "live", new))
+        assert generation_of(folder / "live") in (before, new)
+        kills.run(house, arguments, watch)
         assert generation_of(folder / "live") == new
         assert list(folder.glob(".*.partial")) == []
         if kills.done:
