@@ -6,11 +6,13 @@ than running it. Values go to the driver as they are: text, integers, bytes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     ClauseElement,
     Column,
@@ -22,12 +24,14 @@ from sqlalchemy import (
     SQLColumnExpression,
     Table,
     Text,
+    any_,
     bindparam,
     func,
     insert,
     select,
     tuple_,
 )
+from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -37,7 +41,6 @@ Cells = Sequence[Any]
 Cell = str | int | bytes | None
 Values = Mapping[str, Cell]
 """The cells of a row by column."""
-_SIZES: Final = (1, 16, 64, 256, 400)
 _STYLES: Final[dict[str, Literal["qmark", "format"]]] = {"sqlite": "qmark", "postgresql": "format"}
 
 
@@ -81,21 +84,23 @@ class Prepared:
 
 
 class Chosen:
-    """Rows of a statement whose `column` is one of many keys.
-
-    The last key is repeated until their number is one of a few, so that few statements are ever compiled.
-    """
+    """Rows of a statement whose `column` is one of any number of keys, which go to the database as one JSON array."""
 
     def __init__(self, statement: Select[*tuple[Any, ...]], column: SQLColumnExpression[Any]) -> None:
-        self._prepared = {size: Prepared(statement.where(column.in_([""] * size))) for size in _SIZES}
+        keys = bindparam("keys", type_=Text())
+        of_sqlite = func.json_each(keys).table_valued("value", name="json_each")
+        of_postgresql = func.json_array_elements_text(cast_to(keys, JSON)).table_valued("value")
+        self._prepared = {
+            "sqlite": Prepared(statement.where(column.in_(select(of_sqlite.c.value)))),
+            # an array: of a sub-query the planner would guess the size, and might read the whole table instead
+            "postgresql": Prepared(
+                statement.where(column == any_(func.array(select(of_postgresql.c.value).scalar_subquery())))
+            ),
+        }
 
-    def rows(self, connection: Connection, keys: Iterable[str]) -> Iterator[Cells]:
+    def rows(self, connection: Connection, keys: Iterable[str]) -> Sequence[Cells]:
         """The rows, in any order."""
-        rest = list(dict.fromkeys(keys))
-        while rest:
-            size = next((size for size in _SIZES if size >= len(rest)), _SIZES[-1])
-            batch, rest = rest[:size], rest[size:]
-            yield from self._prepared[size].in_order(connection, batch + batch[-1:] * (size - len(batch)))
+        return self._prepared[connection.dialect.name].all(connection, keys=json.dumps(list(keys)))
 
 
 class Insertion:
