@@ -16,7 +16,7 @@ from schemas.methods import Choices, Method, Space
 Role = Literal["lora_A", "lora_B", "full"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorSource:
     """A tensor where it lies: `length` bytes at the absolute byte `offset` of a file, row-major, little-endian."""
 
@@ -27,7 +27,7 @@ class TensorSource:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FactorSource:
     """One module's pair: ``delta [d_out, d_in] = scale * b [d_out, rank] @ a [rank, d_in]``.
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import aliased
 from registry.db import paging
 from registry.db.edges import adapter_edges, edges_of
 from registry.db.paging import Page
-from registry.db.prepared import Cell, Prepared, Values
+from registry.db.prepared import Cell, Chosen, Prepared, Values
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, LabelRow, ManifestRow
 from registry.db.rows.core import as_bytes
@@ -31,6 +31,7 @@ M = TypeVar("M", bound=Manifest)
 _ROW: Final = select(ManifestRow).where(ManifestRow.digest == bindparam("digest"))
 _ABSENT: Final = dict.fromkeys(("base", "family", "method", "outcome"))
 _CONTENT: Final = Prepared(select(ManifestRow.kind, ManifestRow.data).where(ManifestRow.digest == bindparam("digest")))
+_BASES: Final = Chosen(select(ManifestRow.base), ManifestRow.digest)
 _BETWEEN: Final = Prepared(
     select(ManifestRow.digest, ManifestRow.kind)
     .where(ManifestRow.digest >= bindparam("first"), ManifestRow.digest < bindparam("end"))
@@ -109,6 +110,11 @@ def all_known(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
     return reader.known(ManifestRow, digests)
 
 
+def bases_of(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
+    """The bases of stored adapters, without reading these."""
+    return frozenset(row[0] for row in _BASES.rows(reader.connection, digests))
+
+
 def get(reader: Reader, digest: Digest) -> Manifest:
     """A manifest by digest, its bytes hashed again.
 
@@ -121,8 +127,13 @@ def get(reader: Reader, digest: Digest) -> Manifest:
     return _read(row[0], as_bytes(row[1]), digest)
 
 
-@lru_cache(maxsize=64)
 def _read(kind: str, data: bytes, digest: Digest) -> Manifest:
+    # an adapter of a large model takes a megabyte, and many are read for one question
+    return _read_once(kind, data, digest) if kind != AdapterManifest.KIND else read_manifest(kind, data, digest)
+
+
+@lru_cache(maxsize=64)
+def _read_once(kind: str, data: bytes, digest: Digest) -> Manifest:
     """Read once what is asked for again and again, such as a base; other bytes are another key."""
     return read_manifest(kind, data, digest)
 

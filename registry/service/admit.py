@@ -6,7 +6,7 @@ from typing import Final
 
 from registry.db import Change, Reader, blobs, files, lineage, manifests, names, records, tensors
 from registry.service import decide, resolve, witness
-from registry.service.composer import Composed, ComposeOrder, Progress
+from registry.service.composer import Composed, Progress
 from registry.service.context import Context
 from registry.service.decide import Question
 from registry.service.results import Admitted
@@ -34,8 +34,7 @@ def admit(
     """
     question = decide.ask(context, spec)
     if plan and question.proceeds:
-        with context.database.reading() as reader:
-            cost = context.composer.plan(_order(context, reader, question))
+        cost = context.composer.plan(decide.order_of(context, question.spec))
         return question.answer.model_copy(update={"plan": cost})
     if dry_run or plan:
         return question.answer
@@ -54,9 +53,7 @@ def compose_admitted(context: Context, admission: Digest, name: str, progress: P
     with context.database.reading() as reader:
         stored = manifests.load(reader, admission, AdmissionManifest)
         assert isinstance(stored.spec, ResolvedSpec), "a release has nothing to compose"
-        members = [member.adapter for member in stored.spec.members]
-        adapters = {digest: manifests.load(reader, digest, AdapterManifest) for digest in members}
-    question = Question(stored.spec, adapters, stored.decision)
+    question = Question(stored.spec, stored.decision)
     answer = question.answer.model_copy(update={"admission": admission})
     return _compose_once(context, name, question, decide.require_proceeding(answer), progress)
 
@@ -68,22 +65,15 @@ def _compose_once(
     assert answer.admission is not None, "the decision is stored"
     with context.database.reading() as reader:
         known = _composed_before(context, reader, answer.admission)
-        if known is None:
-            order = _order(context, reader, question)
     if known is not None:
         return _name_known(context, name, known, answer)
-    witnesses = witness.reports({adapter.family for adapter in order.adapters.values()})
+    order = decide.order_of(context, question.spec)
     with context.store.scratch.folder() as folder:
         composed = context.composer.compose(order, folder, progress)
+        witnesses = witness.reports(composed.families)
         blob = context.store.put_file(composed.file)
     composition = _manifest(question.spec, answer.admission, composed, witnesses)
     return _store(context, name, composition, composed, blob, answer)
-
-
-def _order(context: Context, reader: Reader, question: Question) -> ComposeOrder:
-    """The order for a question just decided: its manifests are in memory, and many members' are large."""
-    wanted = [ref for adapter in question.adapters.values() for ref in resolve.tensors_of(adapter)]
-    return ComposeOrder(question.spec, question.adapters, resolve.extents(context, reader, wanted))
 
 
 def _composed_before(context: Context, reader: Reader, admission: Digest) -> CompositionManifest | None:

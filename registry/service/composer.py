@@ -27,12 +27,23 @@ class Extent:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """An adapter and where its tensors lie."""
+
+    adapter: AdapterManifest
+    extents: Mapping[Digest, Extent]
+
+
+@dataclass(frozen=True)
 class ComposeOrder:
-    """An admitted composition with everything needed to compute it: manifests and where their tensors lie."""
+    """An admitted composition with everything needed to compute it.
+
+    `members` may read an adapter when it is asked for: many large manifests together would take more memory than the
+    arithmetic.
+    """
 
     spec: ResolvedSpec
-    adapters: Mapping[Digest, AdapterManifest]
-    extents: Mapping[Digest, Extent]
+    members: Mapping[Digest, Stored]
 
 
 @dataclass(frozen=True)
@@ -48,9 +59,13 @@ class PlacedTensor:
 
 @dataclass(frozen=True)
 class Composed:
-    """What the composer made: the output adapter, its one file, and figures beside the manifest."""
+    """What the composer made: the output adapter, its one file, and figures beside the manifest.
+
+    `families` are those of the members.
+    """
 
     output: AdapterManifest
+    families: frozenset[str]
     file: Path
     tensors: tuple[PlacedTensor, ...]
     modules: tuple[ModuleRecord, ...]
@@ -151,14 +166,6 @@ class Additivity:
     residual: float
     module: str | None
     modules: int
-
-
-@dataclass(frozen=True)
-class Stored:
-    """An adapter and where its tensors lie."""
-
-    adapter: AdapterManifest
-    extents: Mapping[Digest, Extent]
 
 
 def placed(composed: Composed) -> Stored:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from registry.db import Change, Reader, manifests, statements
 from registry.errors import DecisionRefusedError, NotAcknowledgedError
-from registry.service import resolve
+from registry.service import held, resolve
 from registry.service.composer import ComposeOrder
 from registry.service.context import Context
 from registry.service.results import Admitted
-from schemas.adapter import AdapterManifest
 from schemas.base import BaseManifest
 from schemas.composition import AdmissionManifest, ResolvedMember, ResolvedSpec, in_identity_order
 from schemas.decision import Decision
@@ -21,10 +20,9 @@ from validators import RULES_VERSION, decide, problem_of
 
 @dataclass(frozen=True)
 class Question:
-    """A resolved spec, the adapters it names and the decision on it."""
+    """A resolved spec and the decision on it."""
 
     spec: ResolvedSpec
-    adapters: dict[Digest, AdapterManifest]
     decision: Decision
 
     @property
@@ -48,11 +46,12 @@ def ask(context: Context, spec: CompositionSpec) -> Question:
     context.require("compose", spec.name)
     with context.database.reading() as reader:
         base = resolve.base_of(reader, spec.base)
-        members, adapters = _members(reader, spec)
+        members = _members(reader, spec)
         resolved = _resolved(spec, base.digest, members)
-        bases = {adapter.base: manifests.load(reader, adapter.base, BaseManifest) for adapter in adapters.values()}
+        adapters = held.adapters(reader, (member.adapter for member in members))
+        bases = {base: manifests.load(reader, base, BaseManifest) for base in manifests.bases_of(reader, adapters)}
         repeating = frozenset(digest for digest in adapters if _repeats_base(reader, digest))
-    return Question(resolved, adapters, decide(resolved, base, adapters, bases, repeating))
+        return Question(resolved, decide(resolved, base, adapters, bases, repeating))
 
 
 def store(context: Context, question: Question) -> Admitted:
@@ -87,11 +86,9 @@ def require_proceeding(answer: Admitted) -> Admitted:
     return answer
 
 
-def order_of(context: Context, reader: Reader, spec: ResolvedSpec) -> ComposeOrder:
-    """What the composer needs for an admitted spec: its adapters and where their tensors lie."""
-    adapters = {member.adapter: manifests.load(reader, member.adapter, AdapterManifest) for member in spec.members}
-    wanted = [ref for adapter in adapters.values() for ref in resolve.tensors_of(adapter)]
-    return ComposeOrder(spec, adapters, resolve.extents(context, reader, wanted))
+def order_of(context: Context, spec: ResolvedSpec) -> ComposeOrder:
+    """What the composer needs for an admitted spec."""
+    return ComposeOrder(spec, held.stored(context, (member.adapter for member in spec.members)))
 
 
 def _repeats_base(reader: Reader, adapter: Digest) -> bool:
@@ -100,15 +97,13 @@ def _repeats_base(reader: Reader, adapter: Digest) -> bool:
     return any(isinstance(conditions, tuple) and "BASE_REPEATED" in conditions for conditions in noted)
 
 
-def _members(reader: Reader, spec: CompositionSpec) -> tuple[tuple[ResolvedMember, ...], dict[Digest, AdapterManifest]]:
+def _members(reader: Reader, spec: CompositionSpec) -> tuple[ResolvedMember, ...]:
     named = [resolve.digest_of(reader, member.ref) for member in spec.members]
     resolve.refuse_yanked(reader, named)
-    adapters = [resolve.adapter_of(reader, digest) for digest in named]
-    members = tuple(
-        ResolvedMember(adapter=adapter.digest, weight=member.weight)
-        for adapter, member in zip(adapters, spec.members, strict=True)
+    return tuple(
+        ResolvedMember(adapter=resolve.adapter_digest(reader, digest), weight=member.weight)
+        for digest, member in zip(named, spec.members, strict=True)
     )
-    return members, {adapter.digest: adapter for adapter in adapters}
 
 
 def _resolved(spec: CompositionSpec, base: Digest, members: tuple[ResolvedMember, ...]) -> ResolvedSpec:

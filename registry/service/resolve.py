@@ -62,6 +62,14 @@ def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
     raise UsageProblemError(_no_adapter(digest, f"of kind {manifest.KIND}"))
 
 
+def adapter_digest(reader: Reader, digest: Digest) -> Digest:
+    """The digest of `adapter_of`, without reading a large adapter."""
+    row = manifests.find(reader, digest)
+    if row is not None and row.kind == AdapterManifest.KIND:
+        return digest
+    return adapter_of(reader, digest).digest
+
+
 def _no_adapter(digest: Digest, what: str) -> Problem:
     return Problem(
         code="NOT_AN_ADAPTER",

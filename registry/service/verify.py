@@ -200,7 +200,7 @@ def _recompute(context: Context, reader: Reader, digest: Digest) -> Iterator[Fau
     assert isinstance(admission.spec, ResolvedSpec), "a composition was admitted as one"
     try:
         with tempfile.TemporaryDirectory(prefix="registry-verify-") as folder:
-            composed = context.composer.compose(order_of(context, reader, admission.spec), Path(folder))
+            composed = context.composer.compose(order_of(context, admission.spec), Path(folder))
             if composed.output.digest == composition.output:
                 return
             stored = Stored(output, resolve.extents(context, reader, resolve.tensors_of(output)))

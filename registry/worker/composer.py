@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf, prod
 from pathlib import Path
+from sys import intern
 
 import compose
 from compose.compare import relative_difference
@@ -47,9 +48,11 @@ class LocalComposer:
             memory_limit=self.memory_limit,
             progress=None if progress is None else lambda step: progress(step.done, step.total),
         )
-        result = compose.compose(_request(order), folder / OUTPUT_FILE, options=options)
+        taken = _take(order)
+        result = compose.compose(taken.request, folder / OUTPUT_FILE, options=options)
         return Composed(
-            output=_output(order, result),
+            output=_output(order.spec.base, taken.orders, result),
+            families=taken.families,
             file=result.path,
             tensors=tuple(placed(item) for item in result.tensors),
             modules=result.modules,
@@ -61,7 +64,7 @@ class LocalComposer:
     def plan(self, order: ComposeOrder) -> JsonObject:
         """Cost before work."""
         options = compose.Options(workers=self.workers, memory_limit=self.memory_limit)
-        return asdict(compose.plan(_request(order), options))
+        return asdict(compose.plan(_take(order).request, options))
 
     def convert(self, order: ConvertOrder, folder: Path) -> Converted:
         """Make other factors of stored ones into `folder`; on failure nothing is left there."""
@@ -84,22 +87,33 @@ class LocalComposer:
 
 
 def _factors(stored: Stored) -> dict[str, compose.FactorSource]:
-    return {factor.module: _factor(factor, stored.extents) for factor in stored.adapter.factors}
+    return {factor.module: factor for factor in _member(stored, 1.0).factors}
 
 
-def _request(order: ComposeOrder) -> compose.ComposeRequest:
+@dataclass(frozen=True)
+class _Taken:
+    """What is left of the members when all were read: how each module's pair makes a delta, and their families."""
+
+    request: compose.ComposeRequest
+    orders: Mapping[str, Order]
+    families: frozenset[str]
+
+
+def _take(order: ComposeOrder) -> _Taken:
     spec = order.spec
     assert spec.space is not None, "an admitted spec declares its space"
-    return compose.ComposeRequest(
-        method=spec.method,
-        space=spec.space,
-        choices=spec.choices,
-        base=spec.base,
-        members=tuple(_member(order.adapters[member.adapter], member.weight, order.extents) for member in spec.members),
-    )
+    members, orders, families = [], dict[str, Order](), set()
+    for chosen in spec.members:
+        stored = order.members[chosen.adapter]
+        members.append(_member(stored, chosen.weight))
+        orders |= {factor.module: factor.order for factor in stored.adapter.factors}
+        families.add(stored.adapter.family)
+    request = compose.ComposeRequest(spec.method, spec.space, spec.choices, spec.base, tuple(members))
+    return _Taken(request, orders, frozenset(families))
 
 
-def _member(adapter: AdapterManifest, weight: float, extents: Mapping[Digest, Extent]) -> compose.Member:
+def _member(stored: Stored, weight: float) -> compose.Member:
+    adapter, extents = stored.adapter, stored.extents
     return compose.Member(
         adapter=adapter.digest,
         weight=weight,
@@ -111,8 +125,9 @@ def _member(adapter: AdapterManifest, weight: float, extents: Mapping[Digest, Ex
 
 
 def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose.FactorSource:
+    # one text for the module in every member
     return compose.FactorSource(
-        module=factor.module,
+        module=intern(factor.module),
         rank=factor.rank,
         scale=factor.scale.value,
         a=_flat(source(factor.a, extents)),
@@ -127,14 +142,13 @@ def _flat(tensor: compose.TensorSource) -> compose.TensorSource:
     return replace(tensor, shape=(tensor.shape[0], prod(tensor.shape[1:])))
 
 
-def _output(order: ComposeOrder, result: compose.ComposeResult) -> AdapterManifest:
+def _output(base: Digest, orders: Mapping[str, Order], result: compose.ComposeResult) -> AdapterManifest:
     """The composed adapter: every scale is inside the factors, so alpha = r and the rule gives 1."""
     written = {(item.module, item.role): item.tensor for item in result.tensors}
-    turned = {factor.module: factor.order for adapter in order.adapters.values() for factor in adapter.factors}
-    factors = [_composed_factor(order.spec.base, record, written, turned[record.module]) for record in result.modules]
+    factors = [_composed_factor(base, record, written, orders[record.module]) for record in result.modules]
     heads = sorted((module, ref) for (module, role), ref in written.items() if role == "full")
     return AdapterManifest(
-        base=order.spec.base,
+        base=base,
         factors=sorted_factors(factors),
         family="lora",
         full_replacements=tuple(FullReplacement(name=name, value=ref) for name, ref in heads),
