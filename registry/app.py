@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 from importlib import import_module
-from threading import Event
 from types import ModuleType
 
 import click
 
-from registry.cli.demo.command import demo
 from registry.cli.main import cli
 from registry.cli.state import State, pass_state
 from registry.errors import Problem, UsageProblemError
-from registry.wiring import job_queue, opened
 
 __all__ = ["cli", "main"]
 
@@ -42,30 +37,6 @@ def serve(state: State, /, no_jobs: bool, **options: str | int | bool) -> None:
     names = {"workers": "processes", "log": "logs", "grace": "grace_s"}
     chosen = {names.get(option, option): value for option, value in options.items()}
     serving.serve(serving.Serving(settings=state.local, jobs=not no_jobs, **chosen))
-
-
-@cli.command()
-@pass_state
-def worker(state: State) -> None:
-    """Run jobs that servers take in: any number of workers on one PostgreSQL, one process at a time on SQLite.
-
-    The first SIGTERM or SIGINT lets what runs finish within ten seconds, or hands it back to the others.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
-    with opened(state.local) as context:
-        queue = job_queue(context)
-        queue.start()
-        while queue.alive and not stop.wait(1.0):
-            pass
-        queue.stop()
-    if not stop.is_set():
-        raise SystemExit(1)
-
-
-cli.add_command(demo)
 
 
 def main() -> None:

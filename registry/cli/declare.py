@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 import click
 
 from registry.cli.refs import ReadFile
-from registry.cli.register import tell
+from registry.cli.register import add, tell
 from registry.cli.state import State, output_option, pass_state
 from registry.service.specs import parse_document
 
@@ -16,7 +16,7 @@ NAME: Final = click.option("--name", required=True, help="Name to register it un
 FILE: Final = click.argument("file", type=ReadFile())
 
 
-@click.command("compute-contract")
+@add.command("compute-contract")
 @FILE
 @NAME
 @output_option
@@ -31,7 +31,7 @@ def add_compute_contract(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-@click.command("router")
+@add.command("router")
 @FILE
 @click.option("--tensors", type=click.Path(path_type=Path), help="The safetensors file that holds its tensors.")
 @NAME
@@ -44,7 +44,7 @@ def add_router(state: State, file: BinaryIO, tensors: Path | None, name: str) ->
     tell(state, added)
 
 
-@click.command("continual-state")
+@add.command("continual-state")
 @FILE
 @NAME
 @output_option
@@ -56,7 +56,7 @@ def add_continual_state(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-@click.command("resolved-route")
+@add.command("resolved-route")
 @FILE
 @NAME
 @output_option
@@ -68,7 +68,7 @@ def add_resolved_route(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-@click.command("transaction")
+@add.command("transaction")
 @FILE
 @NAME
 @output_option
@@ -80,7 +80,7 @@ def add_transaction(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-@click.command("evaluation")
+@add.command("evaluation")
 @FILE
 @NAME
 @output_option
@@ -92,11 +92,4 @@ def add_evaluation(state: State, file: BinaryIO, name: str) -> None:
     tell(state, added)
 
 
-COMMANDS: Final = (
-    add_evaluation,
-    add_compute_contract,
-    add_router,
-    add_continual_state,
-    add_resolved_route,
-    add_transaction,
-)
+COMMANDS: Final = (add,)

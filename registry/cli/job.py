@@ -6,8 +6,9 @@ from typing import Final, get_args
 
 import click
 
+from registry.cli.bars import steps_bar
 from registry.cli.output import emit, emit_rows
-from registry.cli.state import State, output_option, pass_state, steps_bar
+from registry.cli.state import State, output_option, pass_state
 from registry.client.remote.jobs import done
 from registry.service.jobs import Job, Status
 

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 import click
 
-from registry.cli import (
-    change,
-    continual,
-    contracts,
-    declare,
-    handout,
-    inspect,
-    job,
-    leases,
-    look,
-    methods,
-    operate,
-    oracle,
-    policy,
-    register,
-    retire,
-    stack,
-    tokens,
-    webhook,
-)
 from registry.cli.state import Commands, State
 
+_HOMES: Final = {
+    "change": ("admit", "publish", "rollback"),
+    "continual": ("evaluation", "kv-identity", "state"),
+    "contracts": ("contract",),
+    "declare": ("add",),
+    "demo.command": ("demo",),
+    "handout": ("convert", "export", "sync"),
+    "inspect": ("inspect",),
+    "job": ("job",),
+    "leases": ("lease",),
+    "look": ("diff", "history", "lineage", "ls", "show"),
+    "methods": ("method",),
+    "operate": ("db", "explain", "init", "verify", "worker"),
+    "oracle": ("oracle",),
+    "policy": ("channel",),
+    "retire": ("alias", "gc", "label", "purge", "yank"),
+    "stack": ("stack",),
+    "tokens": ("token",),
+    "webhook": ("webhook",),
+}
+"""The modules beside this one, and the commands that each has in `COMMANDS`."""
+_HOME_OF: Final = {command: home for home, commands in _HOMES.items() for command in commands}
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("adapter-registry"), prog_name="registry")
+
+class Rooms(Commands):
+    """Loads a command with all it needs when it is called: nobody waits for the other fifty."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command by name."""
+        return sorted({*super().list_commands(ctx), *_HOME_OF})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None for no command."""
+        home = _HOME_OF.get(cmd_name)
+        if home is None:
+            return super().get_command(ctx, cmd_name)
+        commands: tuple[click.Command, ...] = import_module(f"registry.cli.{home}").COMMANDS
+        return next(command for command in commands if command.name == cmd_name)
+
+
+@click.group(cls=Rooms, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="adapter-registry", prog_name="registry")
 @click.option("--url", help="A registry server, such as https://HOST; empty for a registry here. [REGISTRY_URL]")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the server's token. [REGISTRY_TOKEN]")
 @click.option("--home", type=click.Path(path_type=Path), help="Folder of database and store. [REGISTRY_HOME]")
@@ -46,28 +66,3 @@ def cli(ctx: click.Context, /, **flags: object) -> None:
     mismatch, 8 unavailable, 9 conditional and not acknowledged.
     """
     ctx.ensure_object(State).flags = {key: value for key, value in flags.items() if value is not None}
-
-
-for command in (
-    *register.COMMANDS,
-    *inspect.COMMANDS,
-    *look.COMMANDS,
-    *methods.COMMANDS,
-    *change.COMMANDS,
-    *handout.COMMANDS,
-    *contracts.COMMANDS,
-    *continual.COMMANDS,
-    *leases.COMMANDS,
-    *job.COMMANDS,
-    *policy.COMMANDS,
-    *operate.COMMANDS,
-    *oracle.COMMANDS,
-    *retire.COMMANDS,
-    *stack.COMMANDS,
-    *tokens.COMMANDS,
-    *webhook.COMMANDS,
-):
-    cli.add_command(command)
-
-for command in declare.COMMANDS:
-    register.add.add_command(command)

@@ -1,8 +1,11 @@
-"""Operating commands: `init`, `db`, `verify`, `explain`, `serve`, `demo`."""
+"""Operating commands: `init`, `db`, `verify`, `explain`, `worker`."""
 
 from __future__ import annotations
 
 import json
+import logging
+import signal
+from threading import Event
 from typing import Final
 
 import click
@@ -11,7 +14,7 @@ from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
 from registry.errors import DigestMismatchError, Problem
 from registry.service.explain import explain as explained
-from registry.wiring import check_database, current_schema, initialise
+from registry.wiring import check_database, current_schema, initialise, job_queue, opened
 from schemas.canonical import JsonValue
 
 
@@ -115,4 +118,25 @@ def _told(value: JsonValue) -> str:
     return str(value)
 
 
-COMMANDS: Final = (init, db, verify, explain)
+@click.command()
+@pass_state
+def worker(state: State) -> None:
+    """Run jobs that servers take in: any number of workers on one PostgreSQL, one process at a time on SQLite.
+
+    The first SIGTERM or SIGINT lets what runs finish within ten seconds, or hands it back to the others.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    with opened(state.local) as context:
+        queue = job_queue(context)
+        queue.start()
+        while queue.alive and not stop.wait(1.0):
+            pass
+        queue.stop()
+    if not stop.is_set():
+        raise SystemExit(1)
+
+
+COMMANDS: Final = (init, db, verify, explain, worker)

@@ -42,6 +42,9 @@ def demo(ctx: click.Context, adapters: Path, keep: Path | None) -> None:
         _run(Shell(Path(folder), root), adapters.absolute())
 
 
+COMMANDS: Final = (demo,)
+
+
 def _run(shell: Shell, adapters: Path) -> None:
     base = _base()
     os.environ |= {"REGISTRY_HOME": str(shell.folder / "home"), "REGISTRY_URL": ""}
