@@ -88,6 +88,8 @@ def _sqlite(url: URL, create: bool) -> Engine:
         statement = options.get(_BEGIN, "BEGIN IMMEDIATE")
         reads = statement == "BEGIN"
         connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if reads else 'OFF'}")
+        # what undoes one statement is small; sorting for a reader may not be
+        connection.exec_driver_sql(f"PRAGMA temp_store = {'DEFAULT' if reads else 'MEMORY'}")
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {int((LONGEST_WAIT_S if reads else WAIT_S) * 1000)}")
         connection.exec_driver_sql(statement)
 
