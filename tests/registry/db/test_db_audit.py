@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import text
 
 from registry.db import Change, Database, audit, chain, guards, names, statements
-from registry.db.rows import AuditEventRow
+from registry.db.rows import AuditEventRow, TensorLocationRow
+from registry.db.rows.core import table_of
 from registry.db.verify import AuditFault, verify_audit
 from tests.registry.db.examples import ME, adapter, base, compose, publish, statement, store
 from tests.support.tampering import tamper
@@ -215,3 +220,13 @@ def test_faults_of_several_kinds_are_all_named(filled: Database) -> None:
         ("ROW_EDITED", "label"),
         ("ROW_MISSING", "generation_artifact"),
     }
+
+
+cells = st.text(st.characters()) | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none()
+
+
+@given(cells, cells, cells)
+def test_the_key_in_a_mark_is_the_json_of_the_key_cells(tensor: object, blob: object, offset: object) -> None:
+    row = (tensor, blob, offset, 8, "F32", "[2]", "change")
+    [(_, key, _)] = chain.marks(table_of(TensorLocationRow), [row])
+    assert key == json.dumps([tensor, blob, offset], separators=(",", ":"))
