@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,7 +111,7 @@ def _opened(context: Context, sent: object, of_form: type[M], of_document: type[
         files = [item for name, item in sent.multi_items() if name == "files" and isinstance(item, UploadFile)]
         fields = {name: item for name, item in sent.multi_items() if item not in files}
         read = _validated(of_form, fields)
-        with _written(files) as directory:
+        with _written(context, files) as directory:
             yield read, directory
     else:
         body = _validated(of_document, sent)
@@ -122,15 +121,15 @@ def _opened(context: Context, sent: object, of_form: type[M], of_document: type[
 
 
 @contextmanager
-def _written(files: list[UploadFile]) -> Iterator[Path]:
+def _written(context: Context, files: list[UploadFile]) -> Iterator[Path]:
     """The files of a form as a directory; a name that is not a plain file name is refused."""
     if not files:
         raise UsageProblemError(_problem("REQUEST_INVALID", "at least one file", "none"))
-    with tempfile.TemporaryDirectory(prefix="registry-upload-") as folder:
+    with context.store.scratch.folder() as folder:
         for item in files:
-            with (Path(folder) / _plain_name(item.filename, Path(folder))).open("xb") as target:
+            with (folder / _plain_name(item.filename, folder)).open("xb") as target:
                 shutil.copyfileobj(item.file, target, 1 << 20)
-        yield Path(folder)
+        yield folder
 
 
 def _plain_name(name: str | None, folder: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from registry.api.auth import Composing, Guarded, Reading, Registering
 from registry.api.bodies import DocumentIn, ReleaseBody
 from registry.api.parameters import RefPath, written
 from registry.service import contracts, decide, evaluations, histories, releases, routers, routes
+from registry.service.context import Context
 from registry.service.results import Added, Admitted, ContractDifference, EvaluationReport, StateReport
 from registry.service.specs import parse_document
 from schemas.names import NAME_PATTERN
@@ -51,7 +51,7 @@ def post_router(
 ) -> Added:
     """Register a router. 200 when it is already held."""
     parsed = parse_document(document.encode())
-    with _stored(tensors) as path:
+    with _stored(context, tensors) as path:
         return registered(response, routers.add_router(context, parsed, name, path))
 
 
@@ -98,13 +98,13 @@ def post_release(context: Composing, spec: ReleaseBody) -> Admitted:
 
 
 @contextmanager
-def _stored(upload: UploadFile | None) -> Iterator[Path | None]:
+def _stored(context: Context, upload: UploadFile | None) -> Iterator[Path | None]:
     """The uploaded file under a name of ours."""
     if upload is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="registry-upload-") as folder:
-        path = Path(folder) / ROUTER_FILE
+    with context.store.scratch.folder() as folder:
+        path = folder / ROUTER_FILE
         with path.open("xb") as target:
             shutil.copyfileobj(upload.file, target, 1 << 20)
         yield path
