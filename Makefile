@@ -24,12 +24,18 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY)
 	$(BIN)/registry demo --adapters tests/data/adapters
 
+# Two test processes for two cores: threads of the libraries would only wait for each other. What is compiled is kept,
+# since the tests start programs again and again.
+unexport PYTHONDONTWRITEBYTECODE
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
+test: export MKL_NUM_THREADS = 1
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not long" --durations=30 --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --durations=30 --cov --cov-report=
 	$(BIN)/coverage report --include='schemas/*,validators/*,compose/*' --fail-under=98 --show-missing --skip-covered
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -m long -s
+	$(BIN)/python -m pytest -m "long or hypothesis" --hypothesis-profile=long -s
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,15 +19,22 @@ from tests.support import tiny
 
 pytest_plugins = ["tests.support.databases", "tests.support.objects"]
 
-# Time is measured in benchmarks: a busy machine is no fault of the code.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# Time is measured in benchmarks: a busy machine is no fault of the code. `make test-long` looks further.
+settings.register_profile("short", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("short"), max_examples=1000)
+settings.load_profile("short")
 
 TESTS = Path(__file__).parent
 ADAPTERS = TESTS / "data" / "adapters"
 UNMEASURED = ("docs", "oracles", *(f"registry/{floor}" for floor in ("api", "cli", "client", "db", "hard", "jobs")))
 UNMEASURED += ("registry/formats/fuzz", "registry/formats/producers", "registry/ops", "registry/storage")
 """Folders whose tests are about other rooms than those whose coverage is measured."""
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage has to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -366,7 +366,7 @@ FIELD = st.sampled_from(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(FIELD, VALUES, max_size=3), st.none() | NAMES, st.booleans())
 def test_damaged_adapters_are_read_or_refused_never_anything_else(
     tmp_path: Path, config: dict[str, Any], name: str | None, dropped: bool

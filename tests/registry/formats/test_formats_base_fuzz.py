@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import RefusedError
@@ -40,7 +40,6 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     return {"model_type": model_type} | chosen
 
 
-@settings(max_examples=400, deadline=None)
 @given(configs())
 def test_any_config_is_an_architecture_or_a_refusal(document: dict[str, Any]) -> None:
     try:
