@@ -16,14 +16,17 @@ from typing import Any
 import pytest
 from blake3 import blake3
 from fastapi.testclient import TestClient
+from httpx2 import Client, Request
 
 from registry.api.app import create_app
+from registry.client.transfer import upload_file
 from registry.db import Change, Database, uploads
 from registry.db.session import stamp
 from registry.service import retire, tokens
 from registry.service.context import Context
 from registry.service.verify import verify
 from registry.storage import open_store
+from tests.support.web import Api
 
 DATA = random.Random(1).randbytes(9 * 2**20 + 17)
 
@@ -162,6 +165,26 @@ def test_a_resume_where_the_staged_bytes_are_not_begins_again(caller: Caller, co
     assert caller.patch(place, 1000, DATA[1000:]).headers["Upload-Offset"] == "0"
     assert caller.patch(place, 0, DATA).status_code == 204
     assert caller.finish(place, digest_of(DATA)).status_code == 201
+
+
+def test_a_client_whose_upload_was_lost_begins_it_again_by_itself(web: Api, light: Context, tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(DATA)
+    offsets: list[int] = []
+
+    def lose_once(request: Request) -> None:
+        if request.method == "PATCH":
+            offsets.append(int(request.headers["Upload-Offset"]))
+            if len(offsets) == 2:
+                assert light.store.partials.drop(request.url.path.rpartition("/")[2])
+
+    told: list[int] = []
+    with Client(transport=web.client._transport, base_url="http://testserver", headers=web.headers) as http:
+        http.event_hooks["request"] = [lose_once]
+        upload_file(http, file, digest_of(DATA), told.append, piece=4 * 2**20)
+    assert offsets == [0, 4 * 2**20, 0, 4 * 2**20, 8 * 2**20]
+    assert sum(told) == len(DATA)
+    assert light.store.read(digest_of(DATA)) == DATA
 
 
 def test_a_wrong_digest_ends_the_upload_and_leaves_nothing(caller: Caller, context: Context) -> None:
