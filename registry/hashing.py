@@ -1,8 +1,8 @@
 """One pass over a stream for all its digests: BLAKE3 and SHA-256 of the file, and whatever else reads the same blocks.
 
-Hash functions release the interpreter lock. SHA-256, the slowest, and further consumers of a block each take a thread
-beside reading and BLAKE3, which keeps to one thread itself: on two cores the second belongs to SHA-256. Two buffers
-take turns, so memory stays at two blocks whatever the size of the file.
+Hash functions release the interpreter lock. Both digests and further consumers of a block each have a thread beside
+the one that reads, and may be a few blocks behind it, so that no core waits for the slowest at every block. Memory
+stays at these few blocks whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import FileIO
@@ -22,6 +23,8 @@ from blake3 import blake3
 from schemas.digests import PREFIX, BlobDigests
 
 BLOCK_BYTES: Final = 4 * 2**20
+BEHIND: Final = 3
+"""Blocks that may be in the hands of consumers while the next one is read."""
 _WORTH_A_THREAD: Final = 2**19
 
 Block = bytes | memoryview
@@ -32,8 +35,8 @@ Update = Callable[[Block], object]
 class StreamHasher:
     """Both digests of one stream of bytes.
 
-    Use as a context manager: `update` every block in order, then `finish`. A block must stay as it is until the one
-    after the next is given. Further consumers of a block (a tensor's digest, a check of its values) are given to
+    Use as a context manager: `update` every block in order, then `finish`. A block must stay as it is until `BEHIND`
+    further ones were given. Further consumers of a block (a tensor's digest, a check of its values) are given to
     `update` and run beside the two digests, in order.
     """
 
@@ -41,8 +44,8 @@ class StreamHasher:
         self._blake3 = blake3()
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self._pool: ThreadPoolExecutor | None = None
-        self._running: list[Future[None]] = []
+        self._lines: tuple[ThreadPoolExecutor, ...] = ()
+        self._running: deque[list[Future[None]]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -50,31 +53,32 @@ class StreamHasher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        for line in self._lines:
+            line.shutdown(wait=True, cancel_futures=True)
 
     def update(self, block: Block, *others: Update) -> None:
-        """Take in the next block; may return while it is still being hashed, so that the next one can be read."""
-        self._wait()
+        """Take in the next block; may return while it is still being hashed, so that the next ones can be read."""
         self._size += len(block)
         if len(block) < _WORTH_A_THREAD:
-            _all(block, self._sha256.update, *others)
-        else:
-            pool = self._pool = self._pool or ThreadPoolExecutor(max_workers=2, thread_name_prefix="hash")
-            self._running = [pool.submit(_all, block, self._sha256.update)]
-            if others:
-                self._running.append(pool.submit(_all, block, *others))
-        self._blake3.update(block)
+            self._wait(0)
+            _all(block, self._sha256.update, self._blake3.update, *others)
+            return
+        self._wait(BEHIND - 1)
+        # one thread each, so that each takes the blocks in order
+        self._lines = self._lines or tuple([ThreadPoolExecutor(1, "hash") for _ in range(3)])
+        work = (self._sha256.update,), (self._blake3.update,), others
+        self._running.append([line.submit(_all, block, *mine) for line, mine in zip(self._lines, work, strict=True)])
 
     def finish(self) -> BlobDigests:
         """Wait for the last block and give the digests; an error of any consumer is raised here or by `update`."""
-        self._wait()
+        self._wait(0)
         return BlobDigests(PREFIX + self._blake3.hexdigest(), f"sha256:{self._sha256.hexdigest()}", self._size)
 
-    def _wait(self) -> None:
-        running, self._running = self._running, []
-        for future in running:
-            future.result()
+    def _wait(self, most: int) -> None:
+        """Until no more than so many blocks are in the hands of consumers."""
+        while len(self._running) > most:
+            for future in self._running.popleft():
+                future.result()
 
 
 def _all(block: Block, *updates: Update) -> None:
@@ -104,7 +108,7 @@ def stream_blocks(stream: BinaryIO | FileIO, length: int | None = None, largest:
 
 
 def file_blocks(file: FileIO) -> Iterator[memoryview]:
-    """The rest of an open unbuffered file in blocks, as views of two buffers that take turns; a small one at once."""
+    """The rest of an open unbuffered file in blocks, as views of buffers that take turns; a small one at once."""
     size = os.fstat(file.fileno()).st_size
     if size < BLOCK_BYTES:
         data = file.read(size + 1) or b""
@@ -112,7 +116,7 @@ def file_blocks(file: FileIO) -> Iterator[memoryview]:
             yield memoryview(data)
         if len(data) == size:
             return
-    for buffer in _two_buffers():
+    for buffer in _buffers():
         filled = _fill(file, buffer)
         if filled:
             yield buffer[:filled]
@@ -121,8 +125,8 @@ def file_blocks(file: FileIO) -> Iterator[memoryview]:
 
 
 def chunk_blocks(chunks: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """Chunks of any sizes gathered into blocks of 4 MiB, as views of two buffers that take turns."""
-    buffers = _two_buffers()
+    """Chunks of any sizes gathered into blocks of 4 MiB, as views of buffers that take turns."""
+    buffers = _buffers()
     buffer, filled = next(buffers), 0
     for chunk in chunks:
         rest = memoryview(chunk)
@@ -150,7 +154,7 @@ def _fill(file: FileIO, buffer: memoryview) -> int:
     return filled
 
 
-def _two_buffers() -> Iterator[memoryview]:
+def _buffers() -> Iterator[memoryview]:
     """Anonymous maps rather than bytearrays: a page that a small file never touches costs nothing."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    return cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES, flags=flags)) for _ in range(2)])
+    return cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES, flags=flags)) for _ in range(BEHIND + 1)])

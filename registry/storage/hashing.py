@@ -23,7 +23,7 @@ def hash_file(path: Path, *, progress: Progress | None = None) -> BlobDigests:
 
 
 def read_blocks(path: Path) -> Iterator[memoryview]:
-    """The file in blocks of 4 MiB, as views of two buffers that take turns."""
+    """The file in blocks of 4 MiB, as views of buffers that take turns."""
     with source_failures(path), path.open("rb", buffering=0) as file:
         yield from file_blocks(file)
 

@@ -185,7 +185,7 @@ class BlobStore(ABC):
 
     @abstractmethod
     def _blocks(self, digest: Digest) -> Iterator[memoryview]:
-        """The blob in blocks, each valid until the one after the next is asked for."""
+        """The blob in blocks, each valid while `BEHIND` further ones are asked for."""
 
     @abstractmethod
     def _stream(self, digest: Digest, start: int, end: int) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.errors import UsageProblemError
-from registry.hashing import BLOCK_BYTES, bytes_blocks, chunk_blocks, hash_blocks
+from registry.hashing import (
+    BEHIND,
+    BLOCK_BYTES,
+    Block,
+    StreamHasher,
+    bytes_blocks,
+    chunk_blocks,
+    file_blocks,
+    hash_blocks,
+)
 from registry.storage import hash_file
 from schemas.digests import BlobDigests
 from tests.registry.storage.contract import digest_of, pattern
@@ -56,6 +66,22 @@ def test_every_sink_sees_every_byte_once_in_order() -> None:
     first, second = bytearray(), bytearray()
     hash_blocks(chunk_blocks([DATA]), first.extend, second.extend)
     assert first == second == DATA
+
+
+def test_no_block_is_overwritten_before_the_slowest_has_read_it(tmp_path: Path) -> None:
+    data = pattern((BEHIND + 3) * BLOCK_BYTES)
+    (tmp_path / "file").write_bytes(data)
+    seen = hashlib.sha256()
+
+    def slowly(block: Block) -> None:
+        time.sleep(0.02)
+        seen.update(block)
+
+    with (tmp_path / "file").open("rb", buffering=0) as source, StreamHasher() as hasher:
+        for block in file_blocks(source):
+            hasher.update(block, slowly)
+        assert hasher.finish() == expected(data)
+    assert seen.digest() == hashlib.sha256(data).digest()
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
