@@ -43,9 +43,10 @@ def test_the_wheel_registers_in_a_fresh_environment(tmp_path: Path) -> None:
 
 def _fresh_environment(folder: Path, wheel: Path) -> Path:
     """A new environment with the wheel; its dependencies come from the running one, so that nothing is downloaded."""
-    venv.EnvBuilder(with_pip=True).create(folder)
+    venv.create(folder)
     python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
     site = next((folder / "lib").glob("python*")) / "site-packages"
     for path in _dependencies():
         if not (site / path.name).exists():

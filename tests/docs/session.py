@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -21,12 +22,12 @@ from click.testing import CliRunner, Result
 
 from registry.app import cli
 from tests.docs.page import Command
+from tests.support.forks import PRIVATE
+from tests.support.served import Server, started
 
 ASSIGNMENT: Final = re.compile(r"(?:export )?(?P<name>[A-Z_]+)=(?P<value>.+)")
 UNSET: Final = re.compile(r"unset (?P<name>[A-Z_]+)")
 SHELL: Final = re.compile(r"[|<>&;]|\$\(")
-PRIVATE: Final = ("REGISTRY_", "AWS_")
-"""What a reader of the page would not have set."""
 ROOT: Final = Path(__file__).parents[2]
 START_S: Final = 180.0
 
@@ -42,7 +43,7 @@ class Session:
         self.folder = folder
         self._places = dict(places)
         self._code = 0
-        self._servers: list[subprocess.Popen[bytes]] = []
+        self._servers: list[Server] = []
         path = [str(Path(sys.executable).parent), str(programs), os.environ["PATH"]]
         kept = {key: value for key, value in os.environ.items() if not key.startswith(PRIVATE)}
         (folder / "home").mkdir()
@@ -57,7 +58,7 @@ class Session:
 
     def __exit__(self, *_error: object) -> None:
         for server in self._servers:
-            server.terminate()
+            server.send_signal(signal.SIGTERM)
             server.wait(START_S)
 
     def write(self, name: str, text: str) -> None:
@@ -124,9 +125,8 @@ class Session:
         return done
 
     def _serve(self, words: list[str]) -> None:
-        command = [sys.executable, "-m", "registry.app", *words[1:]]
         with (self.folder / "server.log").open("wb") as log:
-            server = subprocess.Popen(command, cwd=self.folder, env=self._environment, stdout=log, stderr=log)
+            server = started(words[1:], self._environment, self.folder, log.fileno(), log.fileno())
         self._servers.append(server)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:

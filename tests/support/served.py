@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from tests.support.databases import stop_with_parent
-from tests.support.forks import Forked, forks, public
+from tests.support.forks import REPOSITORY, Forked, forks, public
 
 START_S = 180.0
+Server = Forked | subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Served:
         reader, writer = os.pipe()
         try:
             with self._log.open("wb") as log:
-                self._process = _started(arguments, environment, writer, log.fileno())
+                self._process = started(arguments, environment, folder, writer, log.fileno())
         finally:
             os.close(writer)
         self._said = os.fdopen(reader)
@@ -131,17 +132,16 @@ class Served:
         self._said.close()
 
 
-def _started(
-    arguments: list[str], environment: Mapping[str, str], stdout: int, stderr: int
-) -> Forked | subprocess.Popen[bytes]:
+def started(arguments: list[str], environment: Mapping[str, str], folder: Path, stdout: int, stderr: int) -> Server:
     """Forked, unless it starts processes itself: those import everything, as the one that starts them should."""
     if "--workers" not in arguments:
-        return forks().start(arguments, environment, Path.cwd(), stdout=stdout, stderr=stderr)
+        return forks().start(arguments, environment, folder, stdout=stdout, stderr=stderr)
     return subprocess.Popen(
         [sys.executable, "-m", "registry.app", *arguments],
         stdout=stdout,
         stderr=stderr,
-        env={**public(), **environment},
+        cwd=folder,
+        env={**public(), "PYTHONPATH": str(REPOSITORY), **environment},
         start_new_session=True,
         preexec_fn=stop_with_parent,
     )
