@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Request, Response
@@ -27,16 +27,20 @@ def registered(response: Response, added: Added) -> Added:
     return added
 
 
-def shown(response: Response, found: Shown) -> Shown:
+def written(found: Record, headers: Mapping[str, str] | None = None) -> Response:
+    """A large answer, written where it was made: the framework would check each part of it again, in another thread."""
+    return Response(found.model_dump_json(by_alias=True), headers=headers, media_type="application/json")
+
+
+def shown(found: Shown) -> Response:
     """A manifest and what lies beside it.
 
     The manifest never changes, names and statements come to it: the ETag is the digest and, after a dot, a mark of
-    everything that is answered, so that a yank is not hidden behind a 304.
+    everything else that is answered, so that a yank is not hidden behind a 304.
     """
-    mark = blob_digest(canonical_bytes(found.document())).removeprefix("blake3:")[:16]
-    response.headers["X-Registry-Digest"] = found.digest
-    response.headers["ETag"] = f'"{found.digest}.{mark}"'
-    return found
+    beside = found.model_dump(mode="json", by_alias=True, exclude={"manifest"})
+    mark = blob_digest(canonical_bytes(beside)).removeprefix("blake3:")[:16]
+    return written(found, {"X-Registry-Digest": found.digest, "ETag": f'"{found.digest}.{mark}"'})
 
 
 def tagged(response: Response, published: Published) -> Published:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import StringConstraints
 
-from registry.api.answers import linked, shown
+from registry.api.answers import linked, shown, written
 from registry.api.auth import Guarded, Reading
 from registry.api.parameters import After, DigestPath, IfNoneMatch, Limit, RefPath, RefQuery
-from registry.client import ManifestFilter
+from registry.db.manifests import ManifestFilter
 from registry.service import look
 from registry.service.results import Difference, FileEntry, Lineage, NamePage, Page, Shown
 
@@ -26,10 +26,10 @@ Labels = Annotated[
 ]
 
 
-@router.get("/refs/{ref}")
-def get_ref(context: Reading, ref: RefPath, response: Response, _known: IfNoneMatch = None) -> Shown:
+@router.get("/refs/{ref}", response_model=Shown)
+def get_ref(context: Reading, ref: RefPath, _known: IfNoneMatch = None) -> Response:
     """What a reference means: the manifest, and everything that is known beside it."""
-    return shown(response, look.show(context, ref))
+    return shown(look.show(context, ref))
 
 
 @router.get("/manifests")
@@ -54,10 +54,10 @@ def get_manifests(
     return page
 
 
-@router.get("/manifests/{digest}")
-def get_manifest(context: Reading, digest: DigestPath, response: Response, _known: IfNoneMatch = None) -> Shown:
+@router.get("/manifests/{digest}", response_model=Shown)
+def get_manifest(context: Reading, digest: DigestPath, _known: IfNoneMatch = None) -> Response:
     """One manifest, re-hashed on the way, and what lies beside it."""
-    return shown(response, look.show(context, digest))
+    return shown(look.show(context, digest))
 
 
 @router.get("/manifests/{digest}/files")
@@ -66,10 +66,12 @@ def get_manifest_files(context: Reading, digest: DigestPath) -> tuple[FileEntry,
     return look.show(context, digest).files
 
 
-@router.get("/lineage/{ref}")
-def get_lineage(context: Reading, ref: RefPath, direction: Literal["up", "down"] = "up", live: bool = False) -> Lineage:
+@router.get("/lineage/{ref}", response_model=Lineage)
+def get_lineage(
+    context: Reading, ref: RefPath, direction: Literal["up", "down"] = "up", live: bool = False
+) -> Response:
     """Ancestors or descendants, and with `live` the channels that serve it or something made of it."""
-    return look.line(context, ref, direction, live=live)
+    return written(look.line(context, ref, direction, live=live))
 
 
 @router.get("/diff")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
-from registry.db.prepared import Values
+from registry.db.prepared import Prepared, Values
 from registry.db.rows import BlobRow, FileRow
 from registry.db.session import Change, Reader
 from schemas.canonical import canonical_bytes
@@ -34,6 +35,14 @@ class Packaging:
     files: tuple[FileEntry, ...]
 
 
+_PACKAGINGS: Final = Prepared(
+    select(FileRow.created, FileRow.packaging, FileRow.path, BlobRow.digest, BlobRow.sha256, BlobRow.size)
+    .join(BlobRow, BlobRow.digest == FileRow.blob)
+    .where(FileRow.manifest == bindparam("manifest"))
+    .order_by(FileRow.created, FileRow.packaging, FileRow.path)
+)
+
+
 def put(change: Change, manifest: Digest, entries: Sequence[tuple[str, Digest]]) -> bool:
     """Record a set of files (path, blob) of a manifest; False when this set was known."""
     return bool(change.ensure(FileRow, _rows(change, manifest, entries)))
@@ -46,13 +55,7 @@ def put_first(change: Change, packed: Mapping[Digest, Sequence[tuple[str, Digest
 
 def packagings(reader: Reader, manifest: Digest) -> tuple[Packaging, ...]:
     """Every set of files of a manifest, oldest first."""
-    statement = (
-        select(FileRow.created, FileRow.packaging, FileRow.path, BlobRow.digest, BlobRow.sha256, BlobRow.size)
-        .join(BlobRow, BlobRow.digest == FileRow.blob)
-        .where(FileRow.manifest == manifest)
-        .order_by(FileRow.created, FileRow.packaging, FileRow.path)
-    )
-    rows = reader.session.execute(statement).all()
+    rows = _PACKAGINGS.all(reader.connection, manifest=manifest)
     return tuple(
         Packaging(digest, created, tuple(FileEntry(*row[2:]) for row in group))
         for (created, digest), group in groupby(rows, key=lambda row: (row[0], row[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, exists, select
 
@@ -28,6 +28,18 @@ _NEWEST: Final = (
 _VERSIONS: Final = Chosen(
     select(NameVersionRow.digest, NameVersionRow.name, NameVersionRow.version), NameVersionRow.digest
 )
+_OF: Final = Prepared(
+    select(NameVersionRow.name, NameVersionRow.version)
+    .where(NameVersionRow.digest == bindparam("digest"))
+    .order_by(NameVersionRow.name, NameVersionRow.version)
+)
+
+
+class Named(NamedTuple):
+    """A name and one of its versions."""
+
+    name: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -93,10 +105,9 @@ def at(reader: Reader, name: str, version: int) -> NameVersionRow:
     return row
 
 
-def of(reader: Reader, digest: Digest) -> tuple[NameVersionRow, ...]:
+def of(reader: Reader, digest: Digest) -> tuple[Named, ...]:
     """Every name and version of a manifest, by name."""
-    mine = select(NameVersionRow).where(NameVersionRow.digest == digest)
-    return reader.all(mine.order_by(NameVersionRow.name, NameVersionRow.version))
+    return tuple(Named(*row) for row in _OF.all(reader.connection, digest=digest))
 
 
 def of_all(reader: Reader, digests: Iterable[Digest]) -> dict[Digest, tuple[tuple[str, int], ...]]:

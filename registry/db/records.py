@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from typing import Final
 
+from sqlalchemy import bindparam, select
+
+from registry.db.prepared import Prepared
 from registry.db.rows import MeasurementRow, RunRecordRow
 from registry.db.rows.core import parsed
 from registry.db.session import Change, Reader
@@ -11,6 +14,10 @@ from schemas.canonical import JsonObject, canonical_bytes
 from schemas.digests import Digest
 
 _Kind = type[MeasurementRow] | type[RunRecordRow]
+_BODIES: Final = {
+    kind: Prepared(select(kind.body_json).where(kind.subject == bindparam("subject")).order_by(kind.sequence))
+    for kind in (MeasurementRow, RunRecordRow)
+}
 
 
 def put_measurement(change: Change, subject: Digest, body: JsonObject) -> None:
@@ -40,5 +47,4 @@ def _put(change: Change, kind: _Kind, subject: Digest, body: JsonObject) -> None
 
 
 def _bodies(reader: Reader, kind: _Kind, subject: Digest) -> tuple[JsonObject, ...]:
-    mine = select(kind.body_json).where(kind.subject == subject).order_by(kind.sequence)
-    return tuple(parsed(text) for text in reader.all(mine))
+    return tuple(parsed(row[0]) for row in _BODIES[kind].all(reader.connection, subject=subject))

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 from sqlalchemy.orm import aliased
 
 from registry.db import manifests
+from registry.db.prepared import Prepared
 from registry.db.rows import LabelRow, StatementRow
 from registry.db.session import Change, Reader
 from registry.errors import ConflictError, Problem
@@ -20,6 +21,12 @@ _NEWEST: Final = (
     .where(StatementRow.subject == bindparam("subject"), StatementRow.topic == bindparam("topic"))
     .order_by(StatementRow.sequence.desc())
     .limit(1)
+)
+
+_OF: Final = Prepared(
+    select(StatementRow.digest)
+    .where(StatementRow.subject == bindparam("subject"))
+    .order_by(StatementRow.topic, StatementRow.sequence)
 )
 
 
@@ -75,9 +82,8 @@ def newest(reader: Reader, subject: Digest, topic: Topic) -> StatementManifest |
 
 def of(reader: Reader, subject: Digest) -> tuple[StatementManifest, ...]:
     """Every statement about a thing, by topic and age."""
-    mine = select(StatementRow).where(StatementRow.subject == subject)
-    rows = reader.all(mine.order_by(StatementRow.topic, StatementRow.sequence))
-    return tuple(manifests.load(reader, row.digest, StatementManifest) for row in rows)
+    rows = _OF.all(reader.connection, subject=subject)
+    return tuple(manifests.load(reader, row[0], StatementManifest) for row in rows)
 
 
 def labels(reader: Reader, subject: Digest) -> dict[str, str]:

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import bindparam, exists, or_, select
 from sqlalchemy.orm import aliased
 
 from registry.db import paging
 from registry.db.paging import Page
-from registry.db.prepared import Values
+from registry.db.prepared import Prepared, Values
 from registry.db.problems import found
 from registry.db.rows import TokenEventRow
+from registry.db.rows.core import parsed
 from registry.db.session import Change, Reader
 from schemas.canonical import JsonObject, canonical_bytes
+
+_ENDED = aliased(TokenEventRow)
+_LIVE: Final = Prepared(
+    select(TokenEventRow.token, TokenEventRow.principal, TokenEventRow.permissions_json).where(
+        TokenEventRow.secret_hash == bindparam("secret_hash"),
+        or_(TokenEventRow.expires.is_(None), TokenEventRow.expires > bindparam("now")),
+        ~exists().where(_ENDED.token == TokenEventRow.token, _ENDED.sequence == 2),
+    )
+)
+
+
+class Live(NamedTuple):
+    """A token that is valid now."""
+
+    token: str
+    principal: str
+    permissions: JsonObject
 
 
 def create(
@@ -50,16 +69,10 @@ def revoke(change: Change, token: str) -> bool:
     return bool(change.ensure(TokenEventRow, [end]))
 
 
-def find(reader: Reader, secret_hash: str) -> TokenEventRow | None:
+def find(reader: Reader, secret_hash: str) -> Live | None:
     """The token of a secret, when it is neither revoked nor expired."""
-    end = aliased(TokenEventRow)
-    return reader.one(
-        select(TokenEventRow).where(
-            TokenEventRow.secret_hash == secret_hash,
-            or_(TokenEventRow.expires.is_(None), TokenEventRow.expires > reader.now),
-            ~exists().where(end.token == TokenEventRow.token, end.sequence == 2),
-        )
-    )
+    row = _LIVE.first(reader.connection, secret_hash=secret_hash, now=reader.now)
+    return None if row is None else Live(row[0], row[1], parsed(row[2]))
 
 
 def page(reader: Reader, after: str | None = None, limit: int = 50) -> Page[TokenEventRow]:

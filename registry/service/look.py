@@ -9,7 +9,6 @@ from typing import Literal
 from registry.db import Reader, evidence, files, lineage, manifests, purges, records, statements
 from registry.db import names as named
 from registry.db.rows import ManifestRow
-from registry.errors import NotFoundError, Problem
 from registry.service import resolve
 from registry.service.context import Context
 from registry.service.results import (
@@ -26,7 +25,6 @@ from registry.service.results import (
 )
 from schemas.canonical import JsonValue, canonical_bytes
 from schemas.digests import Digest
-from schemas.manifests import read_manifest
 
 
 def ls(context: Context, wanted: manifests.ManifestFilter, after: str | None = None, limit: int = 50) -> Page:
@@ -67,14 +65,14 @@ def show(context: Context, ref: str) -> Shown:
     """Everything known about one manifest, re-hashed on the way."""
     with context.database.reading() as reader:
         digest = resolve.digest_of(reader, ref)
-        row = _row(reader, digest)
+        manifest = manifests.get(reader, digest)
         measured = records.measurements(reader, digest)
         ran = records.run_records(reader, digest)
         return Shown(
             digest=digest,
-            kind=row.kind,
+            kind=manifest.KIND,
             refs=resolve.names_of(reader, digest),
-            manifest=read_manifest(row.kind, row.data, digest).document(),
+            manifest=manifest.document(),
             files=_files(reader, digest),
             evidence=evidence.level(reader, digest, "evidence"),
             binding=evidence.level(reader, digest, "binding"),
@@ -110,19 +108,6 @@ def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: 
             links=found.edges,
             live=tuple(f"{row.channel}@g{row.number}" for row in serving),
         )
-
-
-def _row(reader: Reader, digest: Digest) -> ManifestRow:
-    row = manifests.find(reader, digest)
-    if row is None:
-        problem = Problem(
-            code="MANIFEST_UNKNOWN",
-            expected="a stored manifest",
-            observed=digest,
-            hint="`registry ls` lists what is stored.",
-        )
-        raise NotFoundError(problem)
-    return row
 
 
 def _listed(reader: Reader, row: ManifestRow, state: State | None) -> Listed:

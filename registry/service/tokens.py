@@ -15,6 +15,7 @@ from registry.db.session import stamp
 from registry.errors import NotAuthenticatedError, Problem, UsageProblemError
 from registry.service.context import Context
 from registry.service.grants import Grants, Scope
+from schemas.canonical import JsonObject
 from schemas.model import Record
 
 LONGEST_S: Final = 10 * 366 * 86_400.0
@@ -94,7 +95,7 @@ def ls(context: Context) -> tuple[ListedToken, ...]:
             ListedToken(
                 id=row.token,
                 principal=row.principal,
-                permissions=_permissions(row),
+                permissions=_permissions(row.permissions),
                 created=row.created,
                 expires=row.expires,
                 expired=row.expires is not None and row.expires <= reader.now,
@@ -130,7 +131,7 @@ def authenticate(context: Context, secret: str) -> Token:
                 hint="Make another with `registry token create`.",
             )
         )
-    return Token(id=row.token, principal=row.principal, permissions=_permissions(row))
+    return Token(id=row.token, principal=row.principal, permissions=_permissions(row.permissions))
 
 
 def _rows(reader: Reader) -> Iterator[TokenEventRow]:
@@ -143,8 +144,8 @@ def _rows(reader: Reader) -> Iterator[TokenEventRow]:
             return
 
 
-def _permissions(row: TokenEventRow) -> tuple[str, ...]:
-    allow = row.permissions.get("allow")
+def _permissions(said: JsonObject) -> tuple[str, ...]:
+    allow = said.get("allow")
     return tuple(str(item) for item in allow) if isinstance(allow, list) else ()
 
 
