@@ -25,7 +25,7 @@ _HOMES: Final = {
     "operate": ("db", "explain", "init", "verify", "worker"),
     "oracle": ("oracle",),
     "policy": ("channel",),
-    "retire": ("alias", "gc", "label", "purge", "yank"),
+    "retire": ("alias", "attest", "gc", "label", "purge", "yank"),
     "stack": ("stack",),
     "tokens": ("token",),
     "webhook": ("webhook",),

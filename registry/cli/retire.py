@@ -1,13 +1,15 @@
-"""`label`, `alias`, `yank`, `purge`, `gc`: what is said about a thing, and how its bytes go."""
+"""`label`, `attest`, `alias`, `yank`, `purge`, `gc`: what is said about a thing, and how its bytes go."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
 from registry.cli.output import emit
+from registry.cli.refs import ReadFile
 from registry.cli.state import State, output_option, pass_state
+from registry.service.specs import parse_document
 from schemas.names import short
 
 DAY_S: Final = 86_400.0
@@ -29,6 +31,18 @@ def label(state: State, ref: str, labels: tuple[str, ...]) -> None:
     with state.registry() as registry:
         said = registry.label(ref, pairs)
     emit(said.document(), state.output, [f"labelled {short(said.subject)}"])
+
+
+@click.command()
+@click.argument("ref")
+@click.argument("file", type=ReadFile())
+@output_option
+@pass_state
+def attest(state: State, ref: str, file: BinaryIO) -> None:
+    """Say of REF what FILE (YAML or JSON) has as fields, such as who tested it and with what result."""
+    with state.registry() as registry:
+        said = registry.attest(ref, parse_document(file.read()))
+    emit(said.document(), state.output, [f"said of {short(said.subject)}: {short(said.statement)}"])
 
 
 @click.command()
@@ -85,4 +99,4 @@ def gc(state: State, grace: float) -> None:
     emit(found.document(), state.output, lines)
 
 
-COMMANDS: Final = (label, alias, yank, purge, gc)
+COMMANDS: Final = (label, attest, alias, yank, purge, gc)

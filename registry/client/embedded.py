@@ -51,6 +51,7 @@ from registry.service.tokens import ListedToken, NewToken
 from registry.service.webhooks import Deliveries, NewWebhook, Webhook
 from registry.settings import Settings
 from registry.wiring import opened
+from schemas.canonical import JsonObject
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,10 @@ class EmbeddedRegistry(States, Handing, Jobs):
     def label(self, ref: str, labels: dict[str, str | None]) -> Said:
         """Set or, with null, remove labels."""
         return say.label(self.context, ref, labels)
+
+    def attest(self, ref: str, document: JsonObject) -> Said:
+        """Say something in fields of one's own."""
+        return say.attest(self.context, ref, say.fields(document))
 
     def alias(self, ref: str, name: str) -> Aliased:
         """Point an alias at a version."""

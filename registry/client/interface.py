@@ -163,6 +163,10 @@ class Saying(Protocol):
         """Set or, with null, remove labels."""
         ...
 
+    def attest(self, ref: str, document: JsonObject) -> Said:
+        """Say something in fields of one's own: texts, numbers, truth values and lists of texts."""
+        ...
+
     def alias(self, ref: str, name: str) -> Aliased:
         """Point an alias at a version."""
         ...

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from typing import Annotated, Final
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from registry.db import Change, aliases, names, refs, statements
 from registry.errors import Problem, RefusedError, UsageProblemError
 from registry.service import resolve
 from registry.service.context import Context
 from registry.service.results import Aliased, Said
+from schemas.canonical import JsonObject, canonical_bytes
 from schemas.digests import Digest
 from schemas.model import problems_of
 from schemas.names import NameRef, check_alias, parse_ref
 from schemas.publication import StatementManifest, Topic
 
 Body = dict[str, str | int | float | bool | tuple[str, ...] | None]
+_FIELDS: Final[TypeAdapter[Body]] = TypeAdapter(Annotated[Body, Field(strict=True, min_length=1, max_length=256)])
 
 
 def yank(context: Context, ref: str, reason: str, *, undo: bool = False) -> Said:
@@ -30,6 +34,18 @@ def label(context: Context, ref: str, labels: dict[str, str | None]) -> Said:
 def attest(context: Context, ref: str, body: Body) -> Said:
     """Say something in fields of one's own: who tested it, where it was trained, what it may be used for."""
     return _say(context, ref, "note", body)
+
+
+def fields(document: JsonObject) -> Body:
+    """A document as the fields of a statement: texts, numbers, truth values, nulls and lists of texts.
+
+    Raises:
+        RefusedError: `STATEMENT_INVALID`, one problem a field.
+    """
+    try:
+        return _FIELDS.validate_json(canonical_bytes(document))
+    except ValidationError as error:
+        raise RefusedError(*problems_of(error, "STATEMENT_INVALID")) from error
 
 
 def alias(context: Context, ref: str, name: str) -> Aliased:

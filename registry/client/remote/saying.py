@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from registry.client.remote.http import Http
+from registry.service import say
 from registry.service.results import Aliased, Collected, Purged, Said
-from schemas.canonical import JsonValue
+from schemas.canonical import JsonObject, JsonValue
 
 
 class Saying:
@@ -19,6 +20,14 @@ class Saying:
     def label(self, ref: str, labels: dict[str, str | None]) -> Said:
         """Set or, with null, remove labels."""
         return self.http.post(Said, "/v1/labels", {"ref": ref, "labels": dict[str, JsonValue](labels)})
+
+    def attest(self, ref: str, document: JsonObject) -> Said:
+        """Say something in fields of one's own."""
+        said: JsonObject = {
+            key: list[JsonValue](value) if isinstance(value, tuple) else value
+            for key, value in say.fields(document).items()
+        }
+        return self.http.post(Said, "/v1/attestations", {"ref": ref, "body": said})
 
     def alias(self, ref: str, name: str) -> Aliased:
         """Point an alias at a version."""

@@ -203,6 +203,17 @@ def test_labels_filter_lists_and_aliases_name_versions(run: Run) -> None:
     assert document(run("show", "one@stable", "-o", "json"))["refs"] == ["one@1"]
 
 
+def test_what_a_file_says_of_a_thing_is_shown_with_it(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "tested.yaml"
+    file.write_text("tested_by: red team\nruns: 3\nsets: [toxic, secret]\n", encoding="utf-8")
+    assert run("attest", "one@1", file).stdout.startswith("said of blake3:")
+    statements = document(run("show", "one@1", "-o", "json"))["statements"]
+    (said,) = (item["body"] for item in statements if item["topic"] == "note")
+    assert said == {"tested_by": "red team", "runs": 3, "sets": ["toxic", "secret"]}
+    file.write_text("nested: {an: object}\n", encoding="utf-8")
+    assert "STATEMENT_INVALID" in run("attest", "one@1", file, code=3).stderr
+
+
 def test_gc_removes_what_nothing_names_after_its_grace(run: Run, tmp_path: Path) -> None:
     stray = tmp_path / "home" / "store" / "blobs" / "ab"
     stray.mkdir(exist_ok=True)
