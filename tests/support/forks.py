@@ -86,9 +86,18 @@ class Forks:
         stdout: int,
         stderr: int,
         gate: int | None = None,
+        program: str = "registry.app",
     ) -> Forked:
-        """`registry` with these arguments, its output going to file descriptors; it begins when the gate is closed."""
-        request = {"arguments": list(arguments), "environment": {**public(), **environment}, "folder": str(folder)}
+        """`registry` with these arguments, its output going to file descriptors; it begins when the gate is closed.
+
+        Another `program` is a module whose `main` is called in its place.
+        """
+        request = {
+            "program": program,
+            "arguments": list(arguments),
+            "environment": {**public(), **environment},
+            "folder": str(folder),
+        }
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line.connect(self._place)
         given = [stdout, stderr] if gate is None else [stdout, stderr, gate]

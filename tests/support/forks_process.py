@@ -16,24 +16,29 @@ import sys
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from tempfile import TemporaryDirectory
 
 from fastapi.testclient import TestClient
 
+import registry
 from registry.api.serving import Serving
-from registry.app import main
 from registry.settings import Settings
 from registry.wiring import initialise, opened
 from tests.support.databases import stop_with_parent
 
-USED = ("psycopg", "registry.worker.composer", "registry.worker.queue", "uvicorn.lifespan.on", "uvicorn.loops.auto")
+USED = ("psycopg", "uvicorn.lifespan.on", "uvicorn.loops.auto")
+"""What the program loads besides its own modules."""
+APART = "registry.cli.demo.peft_check"
+"""A program of its own, which takes long to load."""
 LONGEST = 2**17
 """Bytes of a request; most of it is the environment."""
 
 
 def warm() -> None:
-    """Answer one request over a registry that is gone afterwards."""
-    for name in USED:
+    """Load every module, and answer one request over a registry that is gone afterwards."""
+    own = {found.name for found in walk_packages(registry.__path__, "registry.")}
+    for name in (*USED, *sorted(own - {APART})):
         import_module(name)
     with redirect_stdout(sys.stderr), TemporaryDirectory() as folder:
         settings = Settings(home=Path(folder, "home"))
@@ -79,8 +84,10 @@ def keep(line: socket.socket) -> None:
     os._exit(0)
 
 
-def become(descriptors: list[int], arguments: list[str], environment: dict[str, str], folder: str) -> None:
-    """Be the `registry` command."""
+def become(
+    descriptors: list[int], program: str, arguments: list[str], environment: dict[str, str], folder: str
+) -> None:
+    """Be the `registry` command, or another module with a `main`."""
     stop_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
@@ -94,7 +101,7 @@ def become(descriptors: list[int], arguments: list[str], environment: dict[str, 
         os.read(gate, 1)
         os.close(gate)
     sys.argv = ["registry", *arguments]
-    main()
+    import_module(program).main()
 
 
 if __name__ == "__main__":
