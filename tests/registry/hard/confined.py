@@ -1,13 +1,15 @@
-"""Commands where the disk is full or read-only: ``python -m tests.registry.hard.confined FOLDER STRIDE [URL]``.
+"""Commands where the disk is full or read-only, with arguments ``FOLDER STRIDE [URL]``.
 
-Runs in a mount namespace of its own, in which ``FOLDER/home`` is a small tmpfs; prints one JSON document. Database and
-store lie there, or the store alone where a URL names a database elsewhere. Each command starts with the same registry,
-a copy, so that none of them outgrows the disk.
+The process moves into a mount namespace of its own, in which ``FOLDER/home`` is a small tmpfs, and prints one JSON
+document. Database and store lie there, or the store alone where a URL names a database elsewhere. Each command starts
+with the same registry, a copy, so that none of them outgrows the disk.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,8 @@ from tests.registry.storage.confined import fill, mount
 from tests.support.house import House, assert_whole
 
 MOST_PAGES = 400
+NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000
+"""What `unshare` makes new: CLONE_NEWNS, CLONE_NEWUSER."""
 
 
 def attempt(house: House, arguments: tuple[str, ...]) -> str:
@@ -38,10 +42,8 @@ def settled(house: House, step: Step, told: str) -> None:
     with house.open() as registry:
         assert_whole(registry)
         assert step.arrived(registry) == (told == "0"), told
-    repeated = attempt(house, step.arguments)
-    assert repeated == "0", f"{step.arguments[0]} told {told}, and repeated with space {repeated}"
-    with house.open() as registry:
-        assert_whole(registry)
+        repeated = attempt(house, step.arguments)
+        assert repeated == "0", f"{step.arguments[0]} told {told}, and repeated with space {repeated}"
         assert step.arrived(registry)
 
 
@@ -79,6 +81,8 @@ def full(copies: Copies, command: str, place: Path, numbers: Callable[[], int], 
         filler.unlink()
         settled(house, step, outcomes[-1])
         if outcomes[-1] == "0":
+            with house.open() as registry:
+                assert_whole(registry)
             return outcomes
     raise AssertionError(f"{command} still refused with {MOST_PAGES} free pages")
 
@@ -98,9 +102,29 @@ def read_only(copies: Copies, place: Path, numbers: Callable[[], int]) -> dict[s
     return outcomes
 
 
-def main(folder: Path, stride: int, url: str | None = None) -> dict[str, object]:
-    """Everything, one after another."""
+def main() -> None:
+    """What the arguments ask for."""
+    folder, stride, *url = sys.argv[1:]
+    namespace()
+    print(json.dumps(everything(Path(folder), int(stride), *url)))
+
+
+def namespace() -> None:
+    """From here on mounts are this process's own; also works for root, who ignores modes."""
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_USERS | NEW_MOUNTS) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+        Path("/proc/self", name).write_text(text, encoding="ascii")
+    mount("--make-rprivate", "/")
+
+
+def everything(folder: Path, stride: int, url: str | None = None) -> dict[str, object]:
+    """Every command on a full disk, page by page, and on one that is read-only."""
     home = folder / "home"
+    home.mkdir()
+    mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(home))
     store = home / "store"
     house = House(folder, url or f"sqlite:///{home / 'registry.db'}").furnish()
     numbers = iter(range(1, 10**6)).__next__
@@ -125,7 +149,3 @@ def separate(store: Path) -> None:
     mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(store))
     shutil.copytree(moved, store, dirs_exist_ok=True)
     shutil.rmtree(moved)
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,12 +18,11 @@ from tests.support.forks import Forked
 from tests.support.house import House
 from tests.support.warmed import Ended, Warmed
 
-Watch = Callable[[], bool]
-"""Whether something is being written."""
-TICK_S: Final = 0.001
-EARLY: Final = 0.2
-"""Share of kills over the time before the first write."""
-WRITER: Final = ("POSIX", "ADVISORY", "WRITE")
+Watch = Callable[[], frozenset[str]]
+"""Signs that something is being written; some of them a killed command leaves behind."""
+TICK_S: Final = 0.003
+EARLY: Final = 5
+"""One of so many kills lies in the time before the first write."""
 WRITER_BYTE: Final = "120"
 """Of SQLite's file of shared memory: whoever writes in WAL mode has it locked."""
 IN_TRANSACTION: Final = """
@@ -41,18 +41,25 @@ class Kills:
         self.moments: Counter[str] = Counter()
 
     @property
+    def tried(self) -> int:
+        """How many there were, those that came too late among them."""
+        return self.moments.total()
+
+    @property
     def done(self) -> bool:
-        """Whether there were enough of them."""
-        return self.moments.total() - self.moments["too late"] >= self._wanted
+        """Whether enough of them found the command running. Raises AssertionError when hardly one does."""
+        assert self.tried < 3 * self._wanted + 4, dict(self.moments)
+        return self.tried - self.moments["too late"] >= self._wanted
 
     def run(self, house: House, arguments: tuple[str, ...], watch: Watch) -> None:
-        """The command undisturbed, which must succeed; the latest run tells when it writes."""
+        """The command undisturbed, which must succeed; the latest run tells when it writes, for the next kill."""
         seen: list[float] = []
+        left = watch()
 
         def measure(command: Forked) -> None:
             began = time.monotonic()
             while command.poll() is None:
-                if watch():
+                if watch() - left:
                     seen.append(time.monotonic() - began)
                 time.sleep(TICK_S)
 
@@ -62,23 +69,23 @@ class Kills:
 
     def kill(self, house: House, arguments: tuple[str, ...], watch: Watch, arrived: Callable[[], bool]) -> Ended:
         """One kill; afterwards `arrived` tells whether the command had done its work."""
-        early, share = self._draw.random() < EARLY, self._draw.random()
-        writes = False
+        early, share = self.tried % EARLY == EARLY - 1, self._draw.random()
+        left, signs = watch(), frozenset[str]()
 
         def moment(command: Forked) -> None:
-            nonlocal writes
+            nonlocal signs
             if early:
                 time.sleep(share * self._before_s)
-                writes = watch()
+                signs = watch() - left
                 return
-            while not (writes := watch()) and command.poll() is None:
+            while not (signs := watch() - left) and command.poll() is None:
                 time.sleep(TICK_S)
             time.sleep(share * self._writing_s)
 
         ended = self._warmed.kill(arguments, house.environment, house.folder, moment)
         done = arrived()
         assert done or ended.killed, ended.err
-        place = "after the commit" if done else "inside" if writes else "before"
+        place = "after the commit" if done else "inside" if signs else "before"
         self.moments[place if ended.killed else "too late"] += 1
         return ended
 
@@ -88,11 +95,11 @@ def watching(house: House) -> Iterator[Watch]:
     """Watch the staging folder of a registry and whether a transaction holds its database."""
     staging = house.folder / "home" / "store" / "staging"
     with _transactions(house.database_url) as held:
-        yield lambda: held() or (staging.is_dir() and any(staging.iterdir()))
+        yield lambda: frozenset(path.name for path in staging.glob("*")) | ({"transaction"} if held() else set())
 
 
 @contextmanager
-def _transactions(url: str) -> Iterator[Watch]:
+def _transactions(url: str) -> Iterator[Callable[[], bool]]:
     if url.startswith("sqlite"):
         shared = Path(f"{make_url(url).database}-shm")
         yield lambda: _locked(shared)
@@ -104,9 +111,5 @@ def _transactions(url: str) -> Iterator[Watch]:
 def _locked(shared: Path) -> bool:
     if not shared.exists():
         return False
-    inode = str(shared.stat().st_ino)
-    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-        _, *kind, _, place, first, _ = line.replace("-> ", "").split()
-        if (*kind, place.rpartition(":")[2], first) == (*WRITER, inode, WRITER_BYTE):
-            return True
-    return False
+    writer = rf"POSIX +ADVISORY +WRITE \d+ \S+:{shared.stat().st_ino} {WRITER_BYTE} "
+    return re.search(writer, Path("/proc/locks").read_text(encoding="ascii")) is not None
