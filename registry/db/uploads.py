@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 
-from registry.db.prepared import Prepared
 from registry.db.problems import found
 from registry.db.rows import UploadSessionRow
 from registry.db.session import Change, Reader
 from schemas.digests import Digest
-
-CLAIM_LOCK: Final = 0x6164_6170_7465_7223
-"""Key of the advisory lock between uploads that end and garbage collection; SQLite has one writer anyway."""
-_SHARED: Final = Prepared(select(func.pg_advisory_xact_lock_shared(CLAIM_LOCK)))
-_ALONE: Final = Prepared(select(func.pg_advisory_xact_lock(CLAIM_LOCK)))
 
 
 def create(
     change: Change, *, expected: Digest | None, size: int | None, expires: str, name: str | None = None
 ) -> UploadSessionRow:
     """Begin an upload; one that says which blob it brings claims it."""
-    if expected is not None:
-        _lock(change, _SHARED)
     row = UploadSessionRow(
         id=secrets.token_hex(16),
         principal=change.principal,
@@ -67,10 +58,9 @@ def advance(change: Change, upload_id: str, offset: int, expires: str) -> bool:
 def claim(change: Change, upload_id: str, digest: Digest, size: int, expires: str) -> bool:
     """All bytes of this blob are there: garbage collection keeps it until `expires`; False when it was ended.
 
-    Under a lock that garbage collection holds while it deletes, so that it either sees the claim or has ended before
-    the blob comes to its address.
+    Garbage collection deletes inside a change, so that it either sees the claim or has ended before the blob comes to
+    its address.
     """
-    _lock(change, _SHARED)
     mine = update(UploadSessionRow).where(UploadSessionRow.id == upload_id)
     whole = mine.values(expected=digest, size=size, offset=size, expires=expires)
     return change.session.connection().execute(whole).rowcount == 1
@@ -78,7 +68,6 @@ def claim(change: Change, upload_id: str, digest: Digest, size: int, expires: st
 
 def claimed(change: Change, digests: Iterable[Digest]) -> frozenset[Digest]:
     """Which of these blobs uploads bring or brought just now; no new claim is made until this change has ended."""
-    _lock(change, _ALONE)
     kept = select(UploadSessionRow.expected).where(UploadSessionRow.expires > change.now)
     found = change.chosen(kept, UploadSessionRow.expected, digests)
     return frozenset(digest for digest in found if digest is not None)
@@ -103,8 +92,3 @@ def expired(reader: Reader, limit: int) -> tuple[UploadSessionRow, ...]:
 def known(reader: Reader, upload_id: str) -> bool:
     """Whether there is such an upload."""
     return bool(reader.known(UploadSessionRow, [upload_id]))
-
-
-def _lock(change: Change, lock: Prepared) -> None:
-    if change.connection.dialect.name == "postgresql":
-        lock.all(change.connection)

@@ -17,7 +17,8 @@ from registry.storage import BlobEntry
 from schemas.adapter import AdapterManifest
 from schemas.digests import Digest
 
-BATCH: Final = 500
+BATCH: Final = 64
+"""Blobs that are deleted in one change, for which every other change waits."""
 
 
 def purge(context: Context, ref: str, reason: str) -> Purged:
