@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from registry.formats.base.tokenizer import read_tokenizer
 from registry.formats.build import Scanned
@@ -49,7 +51,9 @@ def repeats_base(draft: Draft, found: Match, directory: Directory, scratch: Path
     if weight is None or draft.payload != "portable" or draft.initializer != "none":
         return Remarks()
     files = {**dict.fromkeys(draft.weights, directory), **{name: open_directory(scratch) for name in draft.made}}
-    result = repetition(found.placed, lambda entry: _values(files[entry.file], entry), weight)
+    with ExitStack() as stack:
+        streams = {name: stack.enter_context(place.open(name)) for name, place in files.items()}
+        result = repetition(found.placed, lambda entry: _values(streams[entry.file], entry), weight)
     if result is None:
         return Remarks()
     figure: dict[str, Note] = {"base_correlation": float(f"{result.correlation:.3g}")}
@@ -75,8 +79,7 @@ def _zero(piece: Piece, tensors: Scanned) -> bool:
     return any(tensors.tensors[piece.tensors[role]].all_zero for role in ("b", "E", "diag") if role in piece.tensors)
 
 
-def _values(directory: Directory, entry: TensorEntry) -> Floats | None:
-    with directory.open(entry.file) as stream:
-        stream.seek(entry.offset)
-        data = stream.read(entry.length)
+def _values(stream: BinaryIO, entry: TensorEntry) -> Floats | None:
+    stream.seek(entry.offset)
+    data = stream.read(entry.length)
     return floats(data, entry.dtype, entry.shape) if len(data) == entry.length else None

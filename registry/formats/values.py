@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class _Bits:
-    """How a floating dtype is laid out: a value is not finite when all bits of `not_finite` are set."""
+    """How a floating dtype is laid out: without its sign a value from `not_finite` up is infinite or NaN."""
 
     dtype: str
     not_finite: int
@@ -27,8 +27,6 @@ _LAYOUTS: Final = {
     # E4M3 has no infinity: only the all-ones pattern is NaN.
     "F8_E4M3": _Bits("<u1", 0x7F, 0x7F),
 }
-
-_FEW: Final = 64
 
 
 class ValueScan:
@@ -49,14 +47,12 @@ class ValueScan:
             self.all_zero = self.all_zero and not any(block)
             return
         values = np.frombuffer(block, dtype=self._bits.dtype)
-        if self.first_not_finite is None:
-            exponents = values & values.dtype.type(self._bits.not_finite)
-            if values.size and exponents.max() == self._bits.not_finite:
-                self.first_not_finite = self._seen + int((exponents == self._bits.not_finite).argmax())
-        if self.all_zero:
-            magnitude = values.dtype.type(self._bits.magnitude)
-            # the first few decide for every tensor but one of zeros
-            self.all_zero = not ((values[:_FEW] & magnitude).any() or (values[_FEW:] & magnitude).any())
+        if values.size and (self.all_zero or self.first_not_finite is None):
+            magnitudes = values & values.dtype.type(self._bits.magnitude)
+            largest = int(magnitudes.max())
+            self.all_zero = self.all_zero and not largest
+            if self.first_not_finite is None and largest >= self._bits.not_finite:
+                self.first_not_finite = self._seen + int((magnitudes >= self._bits.not_finite).argmax())
         self._seen += values.size
 
 
