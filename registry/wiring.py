@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from registry.db import Database, check, migrate
 from registry.errors import Problem, UnavailableError, UsageProblemError
@@ -25,11 +25,13 @@ from registry.service.composer import (
     Stored,
 )
 from registry.service.context import Context
-from registry.service.jobs import Runner
-from registry.service.sender import Sender
 from registry.settings import Settings
 from registry.storage import BlobStore, open_store
 from schemas.canonical import JsonObject
+
+if TYPE_CHECKING:
+    from registry.service.jobs import Runner
+    from registry.service.sender import Sender
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,13 @@ def job_queue(context: Context) -> Runner:
                 hint="pip install 'adapter-registry[jobs]', or run without jobs: `registry serve --no-jobs`.",
             )
         ) from error
-    return cast(Runner, room.JobQueue(context))
+    return cast("Runner", room.JobQueue(context))
 
 
 def webhook_sender(context: Context, settings: Settings) -> Sender:
     """What sends to webhooks in a server process."""
+    from registry.service.sender import Sender  # heavy: HTTP, which only servers speak
+
     return Sender(context, private=settings.webhook_private)
 
 

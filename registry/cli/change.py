@@ -13,7 +13,7 @@ from registry.cli.refs import ReadFile, generation
 from registry.cli.report import decision_table, ledger_table, names_of
 from registry.cli.spec_help import SPEC_HELP
 from registry.cli.state import State, output_option, pass_state
-from registry.client import require_proceeding
+from registry.service.decide import require_proceeding
 from registry.service.results import Admitted, Published
 from schemas.digests import Digest
 from schemas.names import short

@@ -15,10 +15,11 @@ from registry.cli.bars import bytes_bar
 from registry.cli.exits import tell
 from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
-from registry.client import Form, Watcher, Wish
 from registry.service.engines import ENGINE_NAMES, EngineName
-from registry.service.export import PROFILES, Profile
+from registry.service.export import PROFILES, Form, Profile
 from registry.service.handed import Conversion, Synced
+from registry.service.sync import Watcher
+from registry.service.wishes import Wish
 from schemas.conversion import Rule, Store
 from schemas.names import short
 

@@ -10,7 +10,7 @@ from rich.tree import Tree
 
 from registry.cli.output import console, emit, emit_rows
 from registry.cli.state import State, output_option, pass_state
-from registry.client import ManifestFilter
+from registry.db.manifests import ManifestFilter
 from registry.service.results import Lineage, LineageNode
 from schemas.names import short
 

@@ -1,8 +1,7 @@
-"""Operating commands: `init`, `db`, `verify`, `explain`, `worker`."""
+"""Operating commands: `init`, `db`, `verify`, `worker`."""
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 from threading import Event
@@ -13,9 +12,7 @@ import click
 from registry.cli.output import emit
 from registry.cli.state import State, output_option, pass_state
 from registry.errors import DigestMismatchError, Problem
-from registry.service.explain import explain as explained
 from registry.wiring import check_database, current_schema, initialise, job_queue, opened
-from schemas.canonical import JsonValue
 
 
 @click.command()
@@ -97,28 +94,6 @@ def verify(
 
 
 @click.command()
-@click.argument("name")
-@output_option
-@pass_state
-def explain(state: State, name: str) -> None:
-    """What a code or a failure of the catalogue means, and who repairs it how.
-
-    NAME is a code of a message or a decision, or the failure that such a code leads to.
-    """
-    fields = explained(name)
-    told = {key: _told(value) for key, value in fields.items() if value is not None}
-    emit(fields, state.output, [f"{key:<12} {value}" for key, value in told.items()])
-
-
-def _told(value: JsonValue) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {json.dumps(item)}" for key, item in value.items())
-    return str(value)
-
-
-@click.command()
 @pass_state
 def worker(state: State) -> None:
     """Run jobs that servers take in: any number of workers on one PostgreSQL, one process at a time on SQLite.
@@ -139,4 +114,4 @@ def worker(state: State) -> None:
         raise SystemExit(1)
 
 
-COMMANDS: Final = (init, db, verify, explain, worker)
+COMMANDS: Final = (init, db, verify, worker)

@@ -9,8 +9,8 @@ import click
 from registry.cli.output import emit_rows
 from registry.cli.refs import ReadFile
 from registry.cli.state import State, output_option, pass_state
-from registry.client import witness as oracles
 from registry.errors import DigestMismatchError, Problem
+from registry.service import witness as oracles
 
 
 @click.group()

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from registry.client.embedded import EmbeddedRegistry
 from registry.client.interface import Registry
-from registry.client.remote import RemoteRegistry
 from registry.settings import Settings
 
 
@@ -15,6 +14,8 @@ from registry.settings import Settings
 def connect(settings: Settings) -> Iterator[Registry]:
     """The registry that these settings point at: behind the server at `url`, or in this process without one."""
     if settings.url:
+        from registry.client.remote import RemoteRegistry  # heavy: a registry in this process needs no HTTP
+
         with RemoteRegistry.open(settings) as remote:
             yield remote
     else:

@@ -6,52 +6,60 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from registry.client.handing import Handing
 from registry.client.jobs import Jobs
+from registry.client.later import later
 from registry.client.states import States
-from registry.db.manifests import ManifestFilter
-from registry.formats.hub import HubRef
-from registry.service import (
-    add,
-    admit,
-    bulk,
-    hub,
-    inspect,
-    look,
-    publish,
-    releases,
-    retire,
-    say,
-    specs,
-    tokens,
-    verify,
-    webhooks,
-)
-from registry.service.bulk import AddedMany
-from registry.service.composer import Progress
-from registry.service.context import Context
-from registry.service.inspected import Inspected
-from registry.service.results import (
-    Added,
-    Admitted,
-    Aliased,
-    Collected,
-    Difference,
-    Lineage,
-    Page,
-    Published,
-    Purged,
-    Said,
-    Shown,
-    Verified,
-)
-from registry.service.tokens import ListedToken, NewToken
-from registry.service.webhooks import Deliveries, NewWebhook, Webhook
-from registry.settings import Settings
-from registry.wiring import opened
-from schemas.canonical import JsonObject
+
+if TYPE_CHECKING:
+    from registry import wiring
+    from registry.db.manifests import ManifestFilter
+    from registry.formats.hub import HubRef
+    from registry.service import (
+        add,
+        admit,
+        bulk,
+        hub,
+        inspect,
+        look,
+        publish,
+        releases,
+        retire,
+        say,
+        specs,
+        tokens,
+        verify,
+        webhooks,
+    )
+    from registry.service.bulk import AddedMany
+    from registry.service.composer import Progress
+    from registry.service.context import Context
+    from registry.service.inspected import Inspected
+    from registry.service.results import (
+        Added,
+        Admitted,
+        Aliased,
+        Collected,
+        Difference,
+        Lineage,
+        Page,
+        Published,
+        Purged,
+        Said,
+        Shown,
+        Verified,
+    )
+    from registry.service.tokens import ListedToken, NewToken
+    from registry.service.webhooks import Deliveries, NewWebhook, Webhook
+    from registry.settings import Settings
+    from schemas.canonical import JsonObject
+else:
+    add, admit, bulk, hub, inspect, look, publish, releases, retire, say, specs, tokens, verify, webhooks = later(
+        "registry.service", "add admit bulk hub inspect look publish releases retire say specs tokens verify webhooks"
+    )
+    (wiring,) = later("registry", "wiring")
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class EmbeddedRegistry(States, Handing, Jobs):
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[Self]:
         """Open an initialised registry."""
-        with opened(settings) as context:
+        with wiring.opened(settings) as context:
             yield cls(context)
 
     def add_base(
@@ -85,19 +93,19 @@ class EmbeddedRegistry(States, Handing, Jobs):
         contracts: Sequence[str] = (),
     ) -> Added:
         """Register a base: a directory, a GGUF file, or a repository of a hub, whose files are stored."""
-        if isinstance(source, HubRef):
-            return hub.add_hub_base(
-                self.context, source, name, level=evidence, progress=progress, jobs=jobs, contracts=contracts
+        if isinstance(source, Path):
+            return add.add_base(
+                self.context,
+                source,
+                name,
+                store=store,
+                level=evidence,
+                progress=progress,
+                jobs=jobs,
+                contracts=contracts,
             )
-        return add.add_base(
-            self.context,
-            source,
-            name,
-            store=store,
-            level=evidence,
-            progress=progress,
-            jobs=jobs,
-            contracts=contracts,
+        return hub.add_hub_base(
+            self.context, source, name, level=evidence, progress=progress, jobs=jobs, contracts=contracts
         )
 
     def add_adapter(
@@ -105,9 +113,9 @@ class EmbeddedRegistry(States, Handing, Jobs):
     ) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub."""
         del progress
-        if isinstance(source, HubRef):
-            return hub.add_hub_adapter(self.context, source, base, name)
-        return add.add_adapter(self.context, source, base, name)
+        if isinstance(source, Path):
+            return add.add_adapter(self.context, source, base, name)
+        return hub.add_hub_adapter(self.context, source, base, name)
 
     def inspect(self, directory: Path, base: str | None = None) -> Inspected:
         """What a directory is, without registering it."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
-from registry.service import convert, export, sync
-from registry.service.context import Context
-from registry.service.export import Form
-from registry.service.handed import Conversion, Synced
-from registry.service.results import Exported
-from registry.service.sync import Stored, Watcher
-from registry.service.wishes import Wish
+from registry.client.later import later
+
+if TYPE_CHECKING:
+    from registry.service import convert, export, sync
+    from registry.service.context import Context
+    from registry.service.export import Form
+    from registry.service.handed import Conversion, Synced
+    from registry.service.results import Exported
+    from registry.service.sync import Watcher
+    from registry.service.wishes import Wish
+else:
+    convert, export, sync = later("registry.service", "convert export sync")
 
 
 class Handing:
@@ -44,10 +50,10 @@ class Handing:
     def sync(self, channel: str, folder: Path, form: Form, *, progress: Callable[[int], None] | None = None) -> Synced:
         """Make `folder/live` the live generation of a channel."""
         del progress
-        return sync.sync(Stored(self.context), channel, folder, form)
+        return sync.sync(sync.Stored(self.context), channel, folder, form)
 
     def watch(
         self, channel: str, folder: Path, form: Form, watcher: Watcher, stop: Event, interval_s: float = 2.0
     ) -> None:
         """Sync again and again until `stop` is set."""
-        sync.watch(Stored(self.context), channel, folder, form, watcher, stop, interval_s)
+        sync.watch(sync.Stored(self.context), channel, folder, form, watcher, stop, interval_s)

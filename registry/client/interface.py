@@ -8,44 +8,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from registry.db.manifests import ManifestFilter
-from registry.formats import Evidence
-from registry.formats.hub import HubRef
-from registry.service.bulk import AddedMany
-from registry.service.composer import Progress
-from registry.service.export import Form
-from registry.service.handed import Conversion, Synced
-from registry.service.inspected import Inspected
-from registry.service.jobs import Job, JobPage, Status
-from registry.service.results import (
-    Added,
-    Admitted,
-    Aliased,
-    CacheIdentity,
-    Collected,
-    ContractDifference,
-    Difference,
-    DrainView,
-    EvaluationReport,
-    Exported,
-    Lease,
-    Lineage,
-    Page,
-    Published,
-    Purged,
-    Said,
-    Shown,
-    StateReport,
-    Verified,
-)
-from registry.service.sync import Watcher
-from registry.service.tokens import ListedToken, NewToken
-from registry.service.webhooks import Deliveries, NewWebhook, Webhook
-from registry.service.wishes import Wish
-from schemas.canonical import JsonObject
-from schemas.publication import ChannelPolicy
+if TYPE_CHECKING:
+    from registry.db.manifests import ManifestFilter
+    from registry.formats import Evidence
+    from registry.formats.hub import HubRef
+    from registry.service.bulk import AddedMany
+    from registry.service.composer import Progress
+    from registry.service.export import Form
+    from registry.service.handed import Conversion, Synced
+    from registry.service.inspected import Inspected
+    from registry.service.jobs import Job, JobPage, Status
+    from registry.service.results import (
+        Added,
+        Admitted,
+        Aliased,
+        CacheIdentity,
+        Collected,
+        ContractDifference,
+        Difference,
+        DrainView,
+        EvaluationReport,
+        Exported,
+        Lease,
+        Lineage,
+        Page,
+        Published,
+        Purged,
+        Said,
+        Shown,
+        StateReport,
+        Verified,
+    )
+    from registry.service.sync import Watcher
+    from registry.service.tokens import ListedToken, NewToken
+    from registry.service.webhooks import Deliveries, NewWebhook, Webhook
+    from registry.service.wishes import Wish
+    from schemas.canonical import JsonObject
+    from schemas.publication import ChannelPolicy
 
 
 class Registering(Protocol):

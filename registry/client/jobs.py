@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from registry.service import jobs
-from registry.service.context import Context
-from registry.service.jobs import Job, JobPage, Status
+from registry.client.later import later
+
+if TYPE_CHECKING:
+    from registry.service import jobs
+    from registry.service.context import Context
+    from registry.service.jobs import Job, JobPage, Status
+else:
+    (jobs,) = later("registry.service", "jobs")
 
 LOOK_S: Final = 0.5
 

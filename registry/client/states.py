@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from registry.service import cache, contracts, evaluations, histories, leases, policies, routers, routes
-from registry.service.context import Context
-from registry.service.results import (
-    Added,
-    CacheIdentity,
-    ContractDifference,
-    DrainView,
-    EvaluationReport,
-    Lease,
-    StateReport,
-)
-from schemas.canonical import JsonObject
-from schemas.publication import ChannelPolicy
+from registry.client.later import later
+
+if TYPE_CHECKING:
+    from registry.service import cache, contracts, evaluations, histories, leases, policies, routers, routes
+    from registry.service.context import Context
+    from registry.service.results import (
+        Added,
+        CacheIdentity,
+        ContractDifference,
+        DrainView,
+        EvaluationReport,
+        Lease,
+        StateReport,
+    )
+    from schemas.canonical import JsonObject
+    from schemas.publication import ChannelPolicy
+else:
+    cache, contracts, evaluations, histories, leases, policies, routers, routes = later(
+        "registry.service", "cache contracts evaluations histories leases policies routers routes"
+    )
 
 
 class States:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.client import EmbeddedRegistry, RemoteRegistry
+from registry.client import EmbeddedRegistry
+from registry.client.remote import RemoteRegistry
 from registry.client.remote.http import Patience
 from registry.settings import Settings
 from tests.support import tiny

@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from registry.client import EmbeddedRegistry, Form, ManifestFilter, Registry, RemoteRegistry, Watcher, Wish
+from registry.client import EmbeddedRegistry, Registry
+from registry.client.remote import RemoteRegistry
+from registry.db.manifests import ManifestFilter
 from registry.errors import ProblemError
 from registry.service.bulk import AddedMany
+from registry.service.export import Form
 from registry.service.results import Added
+from registry.service.sync import Watcher
+from registry.service.wishes import Wish
 from schemas.canonical import JsonObject
 from tests.registry.client.conftest import Served, furnish, made_in, settings_in
 from tests.routed.documents import contract, state

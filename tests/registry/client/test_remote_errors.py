@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from registry.cli.exits import exit_code
-from registry.client import RemoteRegistry
+from registry.client.remote import RemoteRegistry
 from registry.client.remote.http import Patience
 from registry.errors import (
     NotAuthenticatedError,

@@ -16,9 +16,10 @@ from click.testing import CliRunner
 from huggingface_hub import constants
 
 from registry.cli.main import cli
-from registry.client import Form, RemoteRegistry
+from registry.client.remote import RemoteRegistry
 from registry.client.transfer import download_blob, upload_file
 from registry.errors import DigestMismatchError
+from registry.service.export import Form
 from registry.storage import hash_file
 from tests.registry.client.conftest import Served
 from tests.support.hub import Repository, running_hub
