@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from registry.service.context import Context
 from registry.storage import open_store
 from registry.wiring import LazyComposer
 from tests.support import tiny
+from tests.support.places import IN_MEMORY
 
 pytest_plugins = ["tests.support.databases", "tests.support.objects"]
 
@@ -29,6 +31,12 @@ ADAPTERS = TESTS / "data" / "adapters"
 UNMEASURED = ("docs", "oracles", *(f"registry/{floor}" for floor in ("api", "cli", "client", "db", "hard", "jobs")))
 UNMEASURED += ("registry/formats/fuzz", "registry/formats/producers", "registry/ops", "registry/storage")
 """Folders whose tests are about other rooms than those whose coverage is measured."""
+
+
+def pytest_configure() -> None:
+    """Let `tmp_path` be in memory: each of the thousands of writes that is to last would wait for the disk."""
+    if IN_MEMORY is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 
 def pytest_collection_finish() -> None:

@@ -22,6 +22,7 @@ import psycopg
 import pytest
 
 from registry.db import migrate
+from tests.support.places import IN_MEMORY
 
 TEMPLATE = "registry_template"
 _PR_SET_PDEATHSIG = 1
@@ -33,7 +34,7 @@ class PostgresServer:
     """One private server in a folder of its own, reached through a socket there."""
 
     def __init__(self) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="registry-pg-", dir=_fast_folder()))
+        self._home = Path(tempfile.mkdtemp(prefix="registry-pg-", dir=IN_MEMORY))
         if _USER is not None:
             shutil.chown(self._home, _USER)
         self._programs = _programs(self._home)
@@ -144,12 +145,6 @@ def _postgresql(request: pytest.FixtureRequest, *, migrated: bool) -> Iterator[s
     name = server.create(TEMPLATE if migrated else "template0")
     yield server.url(name)
     server.drop(name)
-
-
-def _fast_folder() -> str | None:
-    """Memory where there is room for a server's files; copying a database is then twenty times as fast."""
-    memory = Path("/dev/shm")
-    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 2**30 else None
 
 
 def _programs(home: Path) -> Path:
