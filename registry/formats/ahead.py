@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections import deque
@@ -34,27 +35,29 @@ def read_many(
 ) -> Generator[AdapterReading | Refusal, None, None]:
     """Read adapter directories in order, a few ahead; one that is refused gives its error and stops no other.
 
-    With more than one job `weight` goes to other processes. Of tensors in another arrangement nothing is left.
+    With more than one job `weight` goes to other processes; until the first of them has started, this one reads. Of
+    tensors in another arrangement nothing is left.
 
     Raises:
         UnavailableError: `READER_ENDED`, a process was killed.
     """
     reader = Reader(base, weight)
-    if jobs == 1:
+    if jobs == 1 or len(directories) <= CHUNK:
         yield from map(reader.read, directories)
         return
-    chunks = (directories[start : start + CHUNK] for start in range(0, len(directories), CHUNK))
+    told, rest = pickle.dumps(reader), iter(directories)
     with ExitStack() as stack:
         lines = stack.enter_context(_processes(jobs))
         pool = stack.enter_context(ThreadPoolExecutor(jobs, "reader"))
         stack.callback(pool.shutdown, cancel_futures=True)
         idle: SimpleQueue[_Line] = SimpleQueue()
-        started = [pool.submit(_begin, line, reader, idle) for line in lines]
-        asked = (pool.submit(_answered, idle, chunk) for chunk in chunks)
+        for line in lines:
+            pool.submit(_begin, line, told, idle)
+        while idle.empty() and (directory := next(rest, None)) is not None:
+            yield reader.read(directory)
+        asked = (pool.submit(_answered, idle, chunk) for chunk in iter(lambda: tuple(islice(rest, CHUNK)), ()))
         running = deque(islice(asked, 3 * jobs))
         try:
-            for future in started:
-                future.result()
             while running:
                 done = running.popleft().result()
                 running.extend(islice(asked, 1))
@@ -81,9 +84,10 @@ def _processes(jobs: int) -> Iterator[list[_Line]]:
                 ours.close()
 
 
-def _begin(line: _Line, reader: Reader, idle: SimpleQueue[_Line]) -> None:
+def _begin(line: _Line, told: bytes, idle: SimpleQueue[_Line]) -> None:
     try:
-        line.send(reader)
+        line.send_bytes(told)
+        line.recv()
     finally:
         idle.put(line)
 

@@ -66,10 +66,11 @@ def main(descriptors: Sequence[int]) -> None:
 
 
 def serve(connection: Connection[Answers, Asked]) -> None:
-    """Take a reader, then answer each list of directories with what was read, until nobody asks."""
+    """Take a reader and say so, then answer each list of directories with what was read, until nobody asks."""
     try:
         reader = connection.recv()
         assert isinstance(reader, Reader)
+        connection.send([])
         while True:
             asked = connection.recv()
             assert not isinstance(asked, Reader)

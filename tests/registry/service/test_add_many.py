@@ -156,19 +156,6 @@ def test_a_file_that_changes_meanwhile_is_stored_as_what_it_has_become_or_not_at
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_processes_read_what_this_process_would(house: House) -> None:
-    given = directories(house, *(f"n{number}" for number in range(40)))
-    (given[20] / "adapter_config.json").write_text("{}")
-    with house.open() as registry:
-        done = registry.add_adapters(given, BASE, jobs=2)
-        assert [item.name for item in done.added] == [path.name for path in given if path != given[20]]
-        assert [item.directory for item in done.refused] == [given[20]]
-        again = registry.add_adapters(given, BASE)
-        assert [item.digest for item in again.added] == [item.digest for item in done.added]
-        assert [item.error.problems for item in again.refused] == [item.error.problems for item in done.refused]
-
-
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_database_that_is_held_ends_the_work_and_keeps_what_was_committed(house: House) -> None:
     given = directories(house, "a", "b", "c", "d")
     file = house.folder / "registry.db"
