@@ -12,10 +12,10 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 from tests.support.databases import stop_with_parent
 
@@ -62,10 +62,9 @@ class Forks:
     """The process that commands are forked from (`tests.support.forks_process`)."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="registry-forks-")
-        self._place = str(Path(self._folder.name, "socket"))
+        self._name = f"registry-forks-{uuid4()}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forks_process", self._place],
+            [sys.executable, "-m", "tests.support.forks_process", self._name],
             cwd=REPOSITORY,
             env=public() | _ONE_THREAD,
             stdin=subprocess.DEVNULL,
@@ -99,7 +98,7 @@ class Forks:
             "folder": str(folder),
         }
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.connect(self._place)
+        line.connect(address(self._name))
         given = [stdout, stderr] if gate is None else [stdout, stderr, gate]
         socket.send_fds(line, [json.dumps(request).encode()], given)
         return Forked(line)
@@ -108,7 +107,11 @@ class Forks:
         """Let the process end, and every command with it."""
         self._process.terminate()
         self._process.wait()
-        self._folder.cleanup()
+
+
+def address(name: str) -> str:
+    """Of a socket that leaves no file behind."""
+    return f"\0{name}"
 
 
 def public() -> dict[str, str]:

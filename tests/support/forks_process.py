@@ -1,4 +1,4 @@
-"""``python -m tests.support.forks_process SOCKET`` says ``ready``, then forks a process for each command it is sent.
+"""``python -m tests.support.forks_process NAME`` says ``ready``, then forks a process for each command it is sent.
 
 It has one thread and no open database, which is what makes forking it safe. One answer before the first fork fills the
 caches that every server would fill for itself. A keeper stands between it and each command: it reports the command's
@@ -26,6 +26,7 @@ from registry.api.serving import Serving
 from registry.settings import Settings
 from registry.wiring import initialise, opened
 from tests.support.databases import stop_with_parent
+from tests.support.forks import address
 
 USED = ("psycopg", "uvicorn.lifespan.on", "uvicorn.loops.auto")
 """What the program loads besides its own modules."""
@@ -49,14 +50,14 @@ def warm() -> None:
     gc.freeze()
 
 
-def serve(place: str) -> None:
+def serve(name: str) -> None:
     """Fork until killed; in a forked process this returns."""
     warm()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "forking a process with threads is not safe"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(place)
+        listener.bind(address(name))
         listener.listen(64)
         print("ready", flush=True)
         while True:
