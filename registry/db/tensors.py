@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from sqlalchemy import select
 
-from registry.db.prepared import Values
+from registry.db.prepared import Chosen, Values
 from registry.db.rows import BaseLocationRow, TensorLocationRow
 from registry.db.session import Change, Reader
 from schemas.digests import Digest
+
+_LOCATIONS: Final = Chosen(
+    select(
+        TensorLocationRow.tensor,
+        TensorLocationRow.blob,
+        TensorLocationRow.offset,
+        TensorLocationRow.length,
+        TensorLocationRow.dtype,
+        TensorLocationRow.shape_json,
+    ),
+    TensorLocationRow.tensor,
+)
 
 
 class Location(NamedTuple):
@@ -50,8 +64,9 @@ def put(change: Change, locations: Iterable[Location], new_blobs: Container[Dige
 def locations(reader: Reader, tensors: Iterable[Digest]) -> dict[Digest, tuple[Location, ...]]:
     """Every known place of each tensor; a tensor without one is absent."""
     found: dict[Digest, tuple[Location, ...]] = {}
-    for row in reader.chosen(select(TensorLocationRow), TensorLocationRow.tensor, tensors):
-        found[row.tensor] = (*found.get(row.tensor, ()), _location(row))
+    for tensor, blob, offset, length, dtype, shape in _LOCATIONS.rows(reader.connection, tensors):
+        place = Location(tensor, blob, offset, length, dtype, _shape(shape))
+        found[tensor] = (*found.get(tensor, ()), place)
     return found
 
 
@@ -90,5 +105,7 @@ def _row(location: Location) -> Values:
     }
 
 
-def _location(row: TensorLocationRow) -> Location:
-    return Location(row.tensor, row.blob, row.offset, row.length, row.dtype, row.shape)
+@lru_cache(maxsize=256)
+def _shape(text: str) -> tuple[int, ...]:
+    """Few shapes are those of many tensors."""
+    return tuple(json.loads(text))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -80,11 +78,6 @@ class TensorLocationRow(AppendOnlyRow, Row):
     length: Mapped[int]
     dtype: Mapped[str]
     shape_json: Mapped[str]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dimensions in elements."""
-        return tuple(json.loads(self.shape_json))
 
 
 class BaseLocationRow(AppendOnlyRow, Row):
