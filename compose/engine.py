@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,17 +45,16 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
     jobs = module_jobs(request)
     places = layout(request, jobs)
     with closing(Files()) as files, new_file(out, places) as file:
-        written = list(_replacements(request, file, places))
-        finished = _run(_Run(request, files, file, places, options), jobs, planned.workers)
-    finished.sort(key=lambda item: item[0].module)
-    for _, _, tensors in finished:
-        written += tensors
+        done = _Done(list(_replacements(request, file, places)), [])
+        run = _Run(request, files, file, places, options)
+        with closing(_run(run, jobs, planned.workers)) as finished:
+            figures = ledger(done.entries(finished), len(request.members))
     return ComposeResult(
         path=out,
-        tensors=tuple(sorted(written, key=lambda item: (item.module, item.role))),
-        modules=tuple(record for _, record, _ in finished),
+        tensors=tuple(sorted(done.tensors, key=lambda item: (item.module, item.role))),
+        modules=tuple(done.records),
         stochastic=_stochastic(request),
-        ledger=ledger([entry for entry, _, _ in finished], len(request.members)),
+        ledger=figures,
         run_record=_run_record(planned, options, time.monotonic() - started),
     )
 
@@ -70,20 +70,36 @@ class _Run:
     options: Options
 
 
-def _run(run: _Run, jobs: tuple[ModuleJob, ...], workers: int) -> list[Finished]:
-    finished, progress = [], run.options.progress
+@dataclass(frozen=True)
+class _Done:
+    """What was written so far."""
+
+    tensors: list[WrittenTensor]
+    records: list[ModuleRecord]
+
+    def entries(self, finished: Iterator[Finished]) -> Iterator[Entry]:
+        """Take the modules in; what the ledger needs of one goes on and is not kept."""
+        for entry, record, tensors in finished:
+            self.tensors.extend(tensors)
+            self.records.append(record)
+            yield entry
+
+
+def _run(run: _Run, jobs: tuple[ModuleJob, ...], workers: int) -> Generator[Finished, None, None]:
+    """The modules in the order of the jobs."""
+    progress = run.options.progress
     with one_blas_thread(), ThreadPoolExecutor(workers, initializer=start_worker) as pool:
-        futures = [pool.submit(_module, run, job) for job in jobs]
+        futures = deque(pool.submit(_module, run, job) for job in jobs)
         try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                finished.append(future.result())
+            for done, job in enumerate(jobs, start=1):
+                finished = futures.popleft().result()
                 run.file.flush()
                 if progress is not None:
-                    progress(Progress(done, len(jobs), finished[-1][0].module))
+                    progress(Progress(done, len(jobs), job.module))
+                yield finished
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return finished
 
 
 def _module(run: _Run, job: ModuleJob) -> Finished:

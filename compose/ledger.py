@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import isnan, sqrt
 from typing import Final
@@ -18,6 +19,7 @@ FEW_MEMBERS: Final = 8
 
 Products = NDArray[np.float64]
 """``[J, J]``: ``<D_i, D_j>``."""
+_NONE: Final[Products] = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,21 @@ def significant(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def ledger(entries: list[Entry], members: int) -> JsonObject:
-    """``{"modules": {name: figures}, "total": figures}``.
+def ledger(entries: Iterable[Entry], members: int) -> JsonObject:
+    """``{"modules": {name: figures}, "total": figures}``; of each entry the products, which many members make many, are
+    let go before the next.
 
     `cosines` of the members' deltas are the upper triangle by rows; a module of more than eight members has only their
     smallest, mean and largest, as ``{"min", "mean", "max"}``.
     """
-    return {"modules": {entry.module: _module(entry) for entry in entries}, "total": _total(entries, members)}
+    modules: JsonObject = {}
+    kept: list[Entry] = []
+    products = np.zeros((members, members))
+    for entry in entries:
+        modules[entry.module] = _module(entry)
+        products[np.ix_(entry.members, entry.members)] += entry.output.products
+        kept.append(replace(entry, output=replace(entry.output, products=_NONE)))
+    return {"modules": modules, "total": _total(kept, products)}
 
 
 def _module(entry: Entry) -> JsonObject:
@@ -87,7 +97,7 @@ def _module(entry: Entry) -> JsonObject:
     return document
 
 
-def _total(entries: list[Entry], members: int) -> JsonObject:
+def _total(entries: list[Entry], products: Products) -> JsonObject:
     every = [entry.output.figures for entry in entries]
     conflicts = [figures.conflict for figures in every if figures.conflict is not None]
     ranks = [figures.numerical_rank for figures in every]
@@ -100,7 +110,7 @@ def _total(entries: list[Entry], members: int) -> JsonObject:
         "discarded_energy": significant(sum(figures.discarded_energy for figures in every)),
         "error": _root_sum([figures.error for figures in every]),
         "rounding": _root_sum([figures.rounding for figures in every]),
-        "cosines": _listed(_cosines(_summed_products(entries, members))),
+        "cosines": _listed(_cosines(products)),
         "deviation": _root_sum([figures.deviation for figures in every]),
         "cross_term_norm": _root_sum([figures.cross_term_norm for figures in every]),
         "gauge_sensitivity": _largest([figures.gauge_sensitivity for figures in every]),
@@ -154,13 +164,6 @@ def _spread(cosines: NDArray[np.float64]) -> JsonObject:
         return {"min": None, "mean": None, "max": None}
     figures = {"min": known.min(), "mean": known.mean(), "max": known.max()}
     return {name: significant(float(value)) for name, value in figures.items()}
-
-
-def _summed_products(entries: list[Entry], members: int) -> Products:
-    total = np.zeros((members, members))
-    for entry in entries:
-        total[np.ix_(entry.members, entry.members)] += entry.output.products
-    return total
 
 
 def _certificate(figures: Figures) -> JsonObject | None:

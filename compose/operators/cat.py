@@ -52,7 +52,10 @@ def _weighted(stacks: Stacks, work: torch.dtype, store: torch.dtype) -> _Weighte
         stored[:, columns] = rounded
         gram.addmm_(tile, tile.T)
         exact -= rounded
-        loss.addmm_(exact, exact.T)
+        # nothing is lost where every coefficient is a power of two
+        flat = exact.view(-1)
+        if float(flat.dot(flat)):
+            loss.addmm_(exact, exact.T)
     return _Weighted(stored, gram, loss)
 
 
