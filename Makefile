@@ -9,7 +9,7 @@ READY := .venv/.ready
 help:
 	@echo "make demo       register real adapters, merge, publish, roll back, serve"
 	@echo "make test       all tests with coverage"
-	@echo "make test-long  kill, race, fuzz and large-model campaigns"
+	@echo "make test-long  kill, race, fuzz and large-model campaigns, and ten times as many examples of every law"
 	@echo "make check      formatting, lint, types, architecture"
 	@echo "make bench      benchmarks (BENCH=name for one)"
 

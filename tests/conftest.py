@@ -23,7 +23,7 @@ pytest_plugins = ["tests.support.databases", "tests.support.objects"]
 
 # Time is measured in benchmarks: a busy machine is no fault of the code. `make test-long` looks further.
 settings.register_profile("short", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", settings.get_profile("short"), max_examples=1000)
+settings.register_profile("long", settings.get_profile("short"), max_examples=400)
 settings.load_profile("short")
 
 TESTS = Path(__file__).parent
