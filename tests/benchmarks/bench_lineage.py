@@ -87,6 +87,7 @@ def fill(url: str, size: int) -> None:
     contents = {ManifestRow: manifests(size), EdgeRow: edges(size), NameRow: [NAME], NameVersionRow: versions(size)}
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA journal_mode = OFF")  # a write-ahead log would hold every page again
             connection.exec_driver_sql("PRAGMA synchronous = OFF")
             connection.exec_driver_sql("PRAGMA cache_size = -800000")
         else:
@@ -103,7 +104,11 @@ def fill(url: str, size: int) -> None:
         guards.install(connection)
         connection.commit()
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("ANALYZE")
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            connection.exec_driver_sql("ANALYZE")
+        else:
+            connection.exec_driver_sql("VACUUM ANALYZE")  # as its own worker does some time after so many rows
     engine.dispose()
 
 
