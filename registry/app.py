@@ -7,7 +7,7 @@ from types import ModuleType
 
 import click
 
-from registry.cli.main import cli
+from registry.cli.main import cli, loading
 from registry.cli.state import State, pass_state
 from registry.errors import Problem, UsageProblemError
 
@@ -47,7 +47,8 @@ def main() -> None:
 def _server_part(name: str) -> ModuleType:
     """A module that only the extra `server` brings; loaded when serving, so that other commands start fast."""
     try:
-        return import_module(name)
+        with loading():
+            return import_module(name)
     except ImportError as error:
         raise UsageProblemError(
             Problem(
