@@ -1,7 +1,8 @@
 """A 7B-shaped job through the service: decide, compose, hash, store and record, with SQLite.
 
 Targets: `delta_svd` of three rank-16 bfloat16 adapters over 224 modules under 12 s on a quiet machine, peak memory
-under 1 GiB; a `cat` of 64 members needs no more memory.
+under 1 GiB; a `cat` of 64 members needs no more memory. Few members are tried with rank 1 and with rank 16, since the
+rows of the stacks take memory too, whoever they belong to.
 """
 
 from __future__ import annotations
@@ -42,26 +43,27 @@ CONFIG = {
 
 
 def run() -> Iterator[str]:
-    """Three lines."""
+    """Four lines."""
     with tempfile.TemporaryDirectory(prefix="bench-job-") as folder:
         home = Path(folder)
         url, store = f"sqlite:///{home / 'registry.db'}", home / "store"
         migrate.upgrade(url)
         _register(url, store, home)
-        for method, count, rank in (("delta_svd", len(RANKS), RANKS[0]), ("cat", 4, 1), ("cat", MANY, 1)):
-            peak = peak_mib(compose_job, url, store, method, count, home / "seconds")
+        for method, count, rank in (("delta_svd", 3, 16), ("cat", 3, 16), ("cat", 4, 1), ("cat", MANY, 1)):
+            peak = peak_mib(compose_job, url, store, method, count, rank, home / "seconds")
             took = (home / "seconds").read_text(encoding="utf-8")
             yield (
                 f"job {method} over 7B shapes, {count} of rank {rank}: ours {took} s, peak {peak:.0f} MiB "
-                "(targets: delta_svd 12 s, 1024 MiB; cat the same peak for both)"
+                "(targets: delta_svd 12 s, 1024 MiB; cat the same peak for all)"
             )
 
 
-def compose_job(url: str, store: Path, method: str, count: int, result: Path) -> None:
+def compose_job(url: str, store: Path, method: str, count: int, rank: int, result: Path) -> None:
     """Admit one spec; torch is loaded before the clock starts."""
-    prefix, rank = ("thin", None) if method == "cat" else ("wide", 16)
+    prefix = "thin" if rank == 1 else "wide"
     spec = {
-        "name": f"{method}-{count}", "base": "base", "method": method, "space": "delta", "rank": rank,
+        "name": f"{method}-{count}", "base": "base", "method": method, "space": "delta",
+        "rank": None if method == "cat" else rank,
         "members": [{"ref": f"{prefix}{number}", "weight": 1.0 / count} for number in range(count)],
         "dtype": {"work": "float64", "store": "bfloat16"},
         "acknowledge": ["BASE_EVIDENCE_STRUCTURAL"],
