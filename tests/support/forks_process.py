@@ -7,6 +7,7 @@ number, waits for its end and reports the exit code.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -34,6 +35,18 @@ APART = "registry.cli.demo.peft_check"
 """A program of its own, which takes long to load."""
 LONGEST = 2**17
 """Bytes of a request; most of it is the environment."""
+
+
+LEAVING = [1]
+"""The exit code, at the end of the list: 1 unless the command says otherwise."""
+
+
+@atexit.register
+def leave() -> None:
+    """Runs last of what runs at the end, and spares a command to take down what it never used: half a second each."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(LEAVING[-1])
 
 
 def warm() -> None:
@@ -102,7 +115,12 @@ def become(
         os.read(gate, 1)
         os.close(gate)
     sys.argv = ["registry", *arguments]
-    import_module(program).main()
+    try:
+        import_module(program).main()
+    except SystemExit as end:
+        LEAVING.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    LEAVING.append(0)
 
 
 if __name__ == "__main__":
