@@ -86,9 +86,12 @@ class Naive(LazyComposer):
     """A composer that concatenates under the first member's scale, as if all scales were one."""
 
     def compose(self, order: ComposeOrder, folder: Path, progress: Progress | None = None) -> Composed:
-        first = order.adapters[order.spec.members[0].adapter].factors[0].scale
-        flat = {digest: _rescaled(adapter, first.alpha) for digest, adapter in order.adapters.items()}
-        return super().compose(replace(order, adapters=flat), folder, progress)
+        first = order.members[order.spec.members[0].adapter].adapter.factors[0].scale
+        flat = {
+            digest: replace(member, adapter=_rescaled(member.adapter, first.alpha))
+            for digest, member in order.members.items()
+        }
+        return super().compose(replace(order, members=flat), folder, progress)
 
 
 def _rescaled(adapter: AdapterManifest, alpha: float) -> AdapterManifest:
