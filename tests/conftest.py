@@ -39,6 +39,16 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave rules, cases and figures on PostgreSQL to `make test-long`: they are the same on every database, which the
+    tests of the registry itself hold on both.
+    """
+    for item in items:
+        inside = item.path.relative_to(TESTS).parts[0] == "registry"
+        if not inside and isinstance(item, pytest.Function) and "postgresql" in item.name:
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: no collection of garbage has to look at it again."""
     gc.collect()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_wheel_registers_in_a_fresh_environment(tmp_path: Path) -> None:
     clone = tmp_path / "source"
-    subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(clone)], check=True)
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(clone)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from collections import deque
@@ -45,14 +44,14 @@ def read_many(
     if jobs == 1 or len(directories) <= CHUNK:
         yield from map(reader.read, directories)
         return
-    told, rest = pickle.dumps(reader), iter(directories)
+    rest = iter(directories)
     with ExitStack() as stack:
         lines = stack.enter_context(_processes(jobs))
         pool = stack.enter_context(ThreadPoolExecutor(jobs, "reader"))
         stack.callback(pool.shutdown, cancel_futures=True)
         idle: SimpleQueue[_Line] = SimpleQueue()
         for line in lines:
-            pool.submit(_begin, line, told, idle)
+            pool.submit(_begin, line, reader, idle)
         while idle.empty() and (directory := next(rest, None)) is not None:
             yield reader.read(directory)
         asked = (pool.submit(_answered, idle, chunk) for chunk in iter(lambda: tuple(islice(rest, CHUNK)), ()))
@@ -84,9 +83,9 @@ def _processes(jobs: int) -> Iterator[list[_Line]]:
                 ours.close()
 
 
-def _begin(line: _Line, told: bytes, idle: SimpleQueue[_Line]) -> None:
+def _begin(line: _Line, reader: Reader, idle: SimpleQueue[_Line]) -> None:
     try:
-        line.send_bytes(told)
+        line.send(reader)
         line.recv()
     finally:
         idle.put(line)

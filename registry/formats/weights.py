@@ -32,6 +32,10 @@ class WeightFiles:
     places: Mapping[str, WeightPlace]
     _kept: dict[str, Floats] = field(default_factory=dict, init=False, repr=False)
 
+    def __reduce__(self) -> tuple[type[WeightFiles], tuple[Mapping[str, WeightPlace]]]:
+        """What was read stays here: another process reads for itself."""
+        return WeightFiles, (self.places,)
+
     def __call__(self, name: str) -> Floats | None:
         """Read a weight, or give it again."""
         place = self.places.get(name)
