@@ -13,7 +13,6 @@ from registry.cli.bars import bytes_bar, counts_bar
 from registry.cli.output import emit, emit_rows
 from registry.cli.state import State, output_option, pass_state
 from registry.errors import UsageProblemError
-from registry.formats.hub import HubRef, parse_hub
 from registry.service.results import Added
 from schemas.errors import refuse
 from schemas.names import short
@@ -61,7 +60,7 @@ def add_base(
     """
     with state.registry() as registry, bytes_bar("hashing") as progress:
         added = registry.add_base(
-            _place(source), name, store=store, evidence=evidence, progress=progress, jobs=jobs, contracts=contracts
+            source, name, store=store, evidence=evidence, progress=progress, jobs=jobs, contracts=contracts
         )
     tell(state, added)
 
@@ -78,7 +77,7 @@ def add_adapter(state: State, source: str, base: str, name: str) -> None:
     SOURCE is a directory as its producer saved it, or hub:OWNER/NAME[@REVISION].
     """
     with state.registry() as registry, bytes_bar("sending") as progress:
-        added = registry.add_adapter(_place(source), base, name, progress=progress)
+        added = registry.add_adapter(source, base, name, progress=progress)
     tell(state, added)
 
 
@@ -107,11 +106,6 @@ def add_adapters(state: State, directories: tuple[Path, ...], base: str, jobs: i
     if problems and all(isinstance(item.error, UsageProblemError) for item in done.refused):
         raise UsageProblemError(*problems)
     refuse(problems)
-
-
-def _place(source: str) -> Path | HubRef:
-    """A repository of the hub, or a path."""
-    return parse_hub(source) or Path(source)
 
 
 def tell(state: State, added: Added) -> None:

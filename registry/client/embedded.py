@@ -16,6 +16,7 @@ from registry.client.states import States
 if TYPE_CHECKING:
     from registry import wiring
     from registry.db.manifests import ManifestFilter
+    from registry.formats import hub as repository
     from registry.formats.hub import HubRef
     from registry.service import (
         add,
@@ -60,6 +61,7 @@ else:
         "registry.service", "add admit bulk hub inspect look publish releases retire say specs tokens verify webhooks"
     )
     (wiring,) = later("registry", "wiring")
+    (repository,) = later("registry.formats", "hub")
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class EmbeddedRegistry(States, Handing, Jobs):
 
     def add_base(
         self,
-        source: Path | HubRef,
+        source: str | Path | HubRef,
         name: str,
         *,
         store: bool = False,
@@ -93,29 +95,31 @@ class EmbeddedRegistry(States, Handing, Jobs):
         contracts: Sequence[str] = (),
     ) -> Added:
         """Register a base: a directory, a GGUF file, or a repository of a hub, whose files are stored."""
-        if isinstance(source, Path):
-            return add.add_base(
-                self.context,
-                source,
-                name,
-                store=store,
-                level=evidence,
-                progress=progress,
-                jobs=jobs,
-                contracts=contracts,
+        place = repository.place_of(source)
+        if isinstance(place, repository.HubRef):
+            return hub.add_hub_base(
+                self.context, place, name, level=evidence, progress=progress, jobs=jobs, contracts=contracts
             )
-        return hub.add_hub_base(
-            self.context, source, name, level=evidence, progress=progress, jobs=jobs, contracts=contracts
+        return add.add_base(
+            self.context,
+            place,
+            name,
+            store=store,
+            level=evidence,
+            progress=progress,
+            jobs=jobs,
+            contracts=contracts,
         )
 
     def add_adapter(
-        self, source: Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
+        self, source: str | Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
     ) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub."""
         del progress
-        if isinstance(source, Path):
-            return add.add_adapter(self.context, source, base, name)
-        return hub.add_hub_adapter(self.context, source, base, name)
+        place = repository.place_of(source)
+        if isinstance(place, repository.HubRef):
+            return hub.add_hub_adapter(self.context, place, base, name)
+        return add.add_adapter(self.context, place, base, name)
 
     def inspect(self, directory: Path, base: str | None = None) -> Inspected:
         """What a directory is, without registering it."""

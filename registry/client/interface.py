@@ -54,7 +54,7 @@ class Registering(Protocol):
 
     def add_base(
         self,
-        source: Path | HubRef,
+        source: str | Path | HubRef,
         name: str,
         *,
         store: bool = False,
@@ -71,7 +71,7 @@ class Registering(Protocol):
         ...
 
     def add_adapter(
-        self, source: Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
+        self, source: str | Path | HubRef, base: str, name: str, *, progress: Callable[[int], None] | None = None
     ) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub.
 

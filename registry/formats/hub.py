@@ -73,6 +73,11 @@ def parse_hub(text: str) -> HubRef | None:
     return HubRef(match["repository"], match["revision"])
 
 
+def place_of(source: str | Path | HubRef) -> Path | HubRef:
+    """A repository or a path, also as the command line writes them. Raises what `parse_hub` raises."""
+    return parse_hub(source) or Path(source) if isinstance(source, str) else source
+
+
 def fetch(
     ref: HubRef,
     folder: Path,

@@ -15,7 +15,7 @@ from registry.client.transfer import Progress, upload_file
 from registry.errors import ConflictError, DigestMismatchError, NotFoundError, Problem, RefusedError, UsageProblemError
 from registry.formats import AdapterReading, BaseReading, Evidence, FileReading, Note, read_adapter, read_base
 from registry.formats.directory import open_directory
-from registry.formats.hub import HubRef, fetch
+from registry.formats.hub import HubRef, fetch, place_of
 from registry.formats.snapshot import Floats, ReadWeight
 from registry.formats.values import floats
 from registry.service.add import told
@@ -40,7 +40,7 @@ class Registering:
 
     def add_base(
         self,
-        source: Path | HubRef,
+        source: str | Path | HubRef,
         name: str,
         *,
         store: bool = False,
@@ -57,13 +57,15 @@ class Registering:
         with _here(source, "base", weights=evidence != "declared") as (place, origin):
             reading = read_base(place, evidence=evidence, progress=progress, jobs=jobs)
             body: JsonObject = {"name": name, "contracts": list[JsonValue](contracts)}
-            if evidence != "content" or not (store or isinstance(source, HubRef)):
+            if evidence != "content" or not (store or origin):
                 return self.http.post(Added, "/v1/bases/declared", body | _declared(reading))
             folder = place if place.is_dir() else place.parent
             digests = self._sent(folder, reading.files, progress)
             return self.http.post(Added, "/v1/bases", body | {"files": digests} | _said(origin))
 
-    def add_adapter(self, source: Path | HubRef, base: str, name: str, *, progress: Progress | None = None) -> Added:
+    def add_adapter(
+        self, source: str | Path | HubRef, base: str, name: str, *, progress: Progress | None = None
+    ) -> Added:
         """Register an adapter against a base: a directory or a repository of a hub."""
         check_name(name)
         with _here(source, "adapter") as (place, origin):
@@ -154,15 +156,16 @@ class Registering:
 
 @contextmanager
 def _here(
-    source: Path | HubRef, kind: str, *, weights: bool = True
+    source: str | Path | HubRef, kind: str, *, weights: bool = True
 ) -> Iterator[tuple[Path, Mapping[str, Note] | None]]:
     """A directory of this machine, and where it was fetched from."""
-    if isinstance(source, Path):
-        yield source, None
+    found = place_of(source)
+    if isinstance(found, Path):
+        yield found, None
         return
     with TemporaryDirectory(prefix="hub-") as folder:
-        commit = fetch(source, Path(folder), "base" if kind == "base" else "adapter", weights=weights)
-        yield Path(folder), source.origin(commit)
+        commit = fetch(found, Path(folder), "base" if kind == "base" else "adapter", weights=weights)
+        yield Path(folder), found.origin(commit)
 
 
 def _originals(directory: Path, reading: AdapterReading) -> Sequence[FileReading]:

@@ -10,7 +10,7 @@ import pytest
 
 from registry.errors import DigestMismatchError, NotFoundError, TooLargeError, UnavailableError, UsageProblemError
 from registry.formats import read_base
-from registry.formats.hub import HubRef, fetch, parse_hub
+from registry.formats.hub import HubRef, fetch, parse_hub, place_of
 from tests.registry.formats.builders import write_base
 from tests.support.hub import Hub, Repository, running_hub
 
@@ -119,6 +119,8 @@ def test_hub_ids_are_parsed_and_everything_else_is_a_path() -> None:
     assert parse_hub("hub:owner/name") == HubRef("owner/name", None)
     assert parse_hub("hub:gpt2@refs/pr/1") == HubRef("gpt2", "refs/pr/1")
     assert parse_hub("models/tiny") is None
+    assert place_of("hub:owner/name") == HubRef("owner/name", None)
+    assert place_of("models/tiny") == place_of(Path("models/tiny")) == Path("models/tiny")
     for text in ("hub:", "hub:a/b/c", "hub:../x", "hub:a/b@", "hub:a/b@-x", "hub:a b", "hub:a/b@x..y"):
         with pytest.raises(UsageProblemError) as caught:
             parse_hub(text)
