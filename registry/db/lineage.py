@@ -12,7 +12,7 @@ from sqlalchemy import CTE, bindparam, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from registry.db import channels
-from registry.db.prepared import Chosen, Prepared
+from registry.db.prepared import Chosen, Picked, Prepared
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
 from registry.db.rows.core import BYTEWISE
@@ -32,7 +32,7 @@ class Node(NamedTuple):
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Edge:
     """`child` was made from `parent` in a role; `position` orders parents of one role."""
 
@@ -68,11 +68,11 @@ def descendants(reader: Reader, digest: Digest, limit: int = LIMIT) -> Lineage:
 
 def live(reader: Reader, digest: Digest) -> tuple[GenerationRow, ...]:
     """The live generations that contain a manifest or anything made from it, by channel."""
-    reached = _walked(reader, digest, "down", _ALL)
+    reached = frozenset(row[0] for row in _MADE_FROM_IT.all(reader.connection, digest=digest, most=_ALL))
     touched = select(GenerationArtifactRow.channel).distinct()
     names = frozenset(reader.chosen(touched, GenerationArtifactRow.artifact, reached))
     heads = (channels.at_head(reader, channel) for channel in sorted(names))
-    return tuple(head for head in heads if not frozenset(reached).isdisjoint(head.artifacts))
+    return tuple(head for head in heads if not reached.isdisjoint(head.artifacts))
 
 
 def _reached(direction: Direction) -> CTE:
@@ -87,24 +87,22 @@ def _ends(direction: Direction) -> tuple[InstrumentedAttribute[str], Instrumente
 
 
 _WALKS: Final = {
-    direction: Prepared(select(_reached(direction).c.digest).limit(bindparam("most")))
-    for direction in get_args(Direction)
+    direction: select(_reached(direction).c.digest).limit(bindparam("most")) for direction in get_args(Direction)
 }
-_KINDS: Final = Chosen(select(ManifestRow.digest, ManifestRow.kind), ManifestRow.digest)
-"""Asked for by key after the walk, for no planner can tell how many it reaches."""
+_MADE_FROM_IT: Final = Prepared(_WALKS["down"])
+_KINDS: Final = {
+    direction: Picked(select(ManifestRow.digest, ManifestRow.kind), ManifestRow.digest, walk)
+    for direction, walk in _WALKS.items()
+}
 _EDGES: Final = {
     direction: Chosen(select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position), _ends(direction)[0])
     for direction in get_args(Direction)
 }
 
 
-def _walked(reader: Reader, digest: Digest, direction: Direction, limit: int) -> list[Digest]:
-    """The manifest and everything reached from it, at most `limit`."""
-    return [row[0] for row in _WALKS[direction].all(reader.connection, digest=digest, most=limit)]
-
-
 def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -> Lineage:
-    kinds = {row[0]: row[1] for row in _KINDS.rows(reader.connection, _walked(reader, digest, direction, limit + 1))}
+    reached = _KINDS[direction].rows(reader.connection, digest=digest, most=limit + 1)
+    kinds = {row[0]: row[1] for row in reached}
     found(kinds.get(digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", "List what is registered with `registry ls`.")
     between = _EDGES[direction].rows(reader.connection, kinds)
     rows = sorted((row for row in between if row[0] in kinds and row[1] in kinds), key=itemgetter(0, 2, 3, 1))

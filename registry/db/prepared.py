@@ -83,6 +83,28 @@ class Prepared:
         return self._texts[dialect.name]
 
 
+class Picked:
+    """Rows of a statement whose `column` is one of the keys that another one, `keys`, gives."""
+
+    def __init__(
+        self,
+        statement: Select[*tuple[Any, ...]],
+        column: SQLColumnExpression[Any],
+        keys: Select[tuple[str]],
+        keys_of_postgresql: Select[tuple[str]] | None = None,
+    ) -> None:
+        # an array: of a sub-query the planner would guess the size, and might read the whole table instead
+        array = func.array((keys if keys_of_postgresql is None else keys_of_postgresql).scalar_subquery())
+        self._prepared = {
+            "sqlite": Prepared(statement.where(column.in_(keys))),
+            "postgresql": Prepared(statement.where(column == any_(array))),
+        }
+
+    def rows(self, connection: Connection, **values: Cell) -> Sequence[Cells]:
+        """The rows, in any order."""
+        return self._prepared[connection.dialect.name].all(connection, **values)
+
+
 class Chosen:
     """Rows of a statement whose `column` is one of any number of keys, which go to the database as one JSON array."""
 
@@ -90,17 +112,11 @@ class Chosen:
         keys = bindparam("keys", type_=Text())
         of_sqlite = func.json_each(keys).table_valued("value", name="json_each")
         of_postgresql = func.json_array_elements_text(cast_to(keys, JSON)).table_valued("value")
-        self._prepared = {
-            "sqlite": Prepared(statement.where(column.in_(select(of_sqlite.c.value)))),
-            # an array: of a sub-query the planner would guess the size, and might read the whole table instead
-            "postgresql": Prepared(
-                statement.where(column == any_(func.array(select(of_postgresql.c.value).scalar_subquery())))
-            ),
-        }
+        self._picked = Picked(statement, column, select(of_sqlite.c.value), select(of_postgresql.c.value))
 
     def rows(self, connection: Connection, keys: Iterable[str]) -> Sequence[Cells]:
         """The rows, in any order."""
-        return self._prepared[connection.dialect.name].all(connection, keys=json.dumps(list(keys)))
+        return self._picked.rows(connection, keys=json.dumps(list(keys)))
 
 
 class Insertion:

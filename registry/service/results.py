@@ -155,9 +155,9 @@ class NamePage(Record):
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LineageNode:
-    """One manifest of a lineage: a plain record, for an answer may have thousands."""
+    """One manifest of a lineage: a plain record, not even frozen, for an answer may have thousands."""
 
     digest: Digest
     kind: str

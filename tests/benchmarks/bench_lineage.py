@@ -109,6 +109,7 @@ def fill(url: str, size: int) -> None:
             connection.exec_driver_sql("ANALYZE")
         else:
             connection.exec_driver_sql("VACUUM ANALYZE")  # as its own worker does some time after so many rows
+            connection.exec_driver_sql("CHECKPOINT")  # or pages of the filling are written while it is asked
     engine.dispose()
 
 
