@@ -16,9 +16,8 @@ from typing import Final
 
 from registry.errors import ConflictError
 from registry.storage.failures import folder_failures
-from registry.storage.partial import PartialFile, Partials
+from registry.storage.partial import PartialFile, Partials, is_name
 
-_PLACES: Final = "[0-9a-f]" * 32 + ".d"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -52,10 +51,10 @@ class Scratch:
                 mark.remove()
 
     def sweep(self) -> int:
-        """Remove the folders of those who ended without doing so; how many."""
+        """Remove the folders and marks of those who ended without doing so; how many."""
         with folder_failures(self._folder):
-            names = [path.stem for path in self._folder.glob(_PLACES)]
-        return sum(map(self._swept, names))
+            names = {path.stem for path in self._folder.iterdir() if is_name(path.stem)}
+        return sum(map(self._swept, sorted(names)))
 
     def _swept(self, name: str) -> bool:
         try:

@@ -49,6 +49,14 @@ def test_what_a_killed_process_left_is_swept_with_staging_and_what_is_in_use_sta
         os.close(end)
 
 
+def test_the_mark_of_a_process_killed_before_it_had_its_folder_is_swept(tmp_path: Path) -> None:
+    store = open_store("memory://", cache=tmp_path / "cache")
+    mark = tmp_path / "cache" / "scratch" / ("0" * 32)
+    mark.touch()
+    assert store.sweep_staging(3600.0) == 1
+    assert not mark.exists()
+
+
 def test_work_that_finds_no_room_says_so_and_other_errors_are_its_own(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     with pytest.raises(UnavailableError) as full, store.scratch.folder():
