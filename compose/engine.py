@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -28,6 +29,10 @@ from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord, StochasticIdentity
 
 Finished = tuple[Entry, ModuleRecord, tuple[WrittenTensor, ...]]
+
+_SYNCED: Final = 32 << 20
+"""Bytes written between two waits for the disk: one wait a module costs it twice the time of writing all at once, and
+one at the end all of it after the arithmetic."""
 
 
 def compose(request: ComposeRequest, out: Path, *, options: Options | None = None) -> ComposeResult:
@@ -87,13 +92,16 @@ class _Done:
 
 def _run(run: _Run, jobs: tuple[ModuleJob, ...], workers: int) -> Generator[Finished, None, None]:
     """The modules in the order of the jobs."""
-    progress = run.options.progress
+    progress, written = run.options.progress, 0
     with one_blas_thread(), ThreadPoolExecutor(workers, initializer=start_worker) as pool:
         futures = deque(pool.submit(_module, run, job) for job in jobs)
         try:
             for done, job in enumerate(jobs, start=1):
                 finished = futures.popleft().result()
-                run.file.flush()
+                written += sum(tensor.length for tensor in finished[2])
+                if written >= _SYNCED:
+                    run.file.flush()
+                    written = 0
                 if progress is not None:
                     progress(Progress(done, len(jobs), job.module))
                 yield finished

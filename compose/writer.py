@@ -83,7 +83,7 @@ class TensorFile:
         return WrittenTensor(slot.module, slot.role, ref, slot.offset, slot.length)
 
     def flush(self) -> None:
-        """Wait until what was written is on the disk; between modules, so that the disk works beside the processors."""
+        """Wait until what was written is on the disk; during the work, so that the disk works beside the processors."""
         os.fdatasync(self._descriptor)
 
     def write_at(self, offset: int, data: memoryview) -> None:
