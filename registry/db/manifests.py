@@ -31,7 +31,8 @@ M = TypeVar("M", bound=Manifest)
 _ROW: Final = select(ManifestRow).where(ManifestRow.digest == bindparam("digest"))
 _ABSENT: Final = dict.fromkeys(("base", "family", "method", "outcome"))
 _CONTENT: Final = Prepared(select(ManifestRow.kind, ManifestRow.data).where(ManifestRow.digest == bindparam("digest")))
-_BASES: Final = Chosen(select(ManifestRow.base), ManifestRow.digest)
+_KIND: Final = Prepared(select(ManifestRow.kind).where(ManifestRow.digest == bindparam("digest")))
+_BASES: Final = Chosen(select(EdgeRow.parent).where(EdgeRow.role == "base").distinct(), EdgeRow.child)
 _BETWEEN: Final = Prepared(
     select(ManifestRow.digest, ManifestRow.kind)
     .where(ManifestRow.digest >= bindparam("first"), ManifestRow.digest < bindparam("end"))
@@ -100,6 +101,12 @@ def find(reader: Reader, digest: Digest) -> ManifestRow | None:
     return reader.one(_ROW, digest=digest)
 
 
+def kind_of(reader: Reader, digest: Digest) -> str | None:
+    """The kind of a manifest, without its bytes, which may be many."""
+    row = _KIND.first(reader.connection, digest=digest)
+    return None if row is None else row[0]
+
+
 def known(reader: Reader, digest: Digest) -> bool:
     """Whether a manifest is stored."""
     return bool(all_known(reader, [digest]))
@@ -111,7 +118,7 @@ def all_known(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
 
 
 def bases_of(reader: Reader, digests: Iterable[Digest]) -> frozenset[Digest]:
-    """The bases of stored adapters, without reading these."""
+    """The bases of stored adapters, without reading these: in their rows it stands behind the bytes."""
     return frozenset(row[0] for row in _BASES.rows(reader.connection, digests))
 
 

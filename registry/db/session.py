@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -68,6 +69,13 @@ class Reader:
         """Results whose `column` is one of many keys, looked up in batches."""
         for batch in batches(dict.fromkeys(keys)):
             yield from self.session.scalars(statement.where(column.in_(batch)))
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Read something large that is not soon read again: SQLite keeps none of its pages."""
+        yield
+        if self.connection.dialect.name == "sqlite":
+            self.connection.exec_driver_sql("PRAGMA shrink_memory")
 
     def known(self, kind: type[Row], keys: Iterable[str]) -> frozenset[str]:
         """Which of these are keys of rows of a table, whose primary key is one column."""

@@ -36,14 +36,19 @@ class Held(Mapping[Digest, T]):
 
 def adapters(reader: Reader, digests: Iterable[Digest]) -> Held[AdapterManifest]:
     """Manifests, while the reader is open."""
-    return Held(digests, lambda digest: manifests.load(reader, digest, AdapterManifest))
+
+    def read(digest: Digest) -> AdapterManifest:
+        with reader.passing():
+            return manifests.load(reader, digest, AdapterManifest)
+
+    return Held(digests, read)
 
 
 def stored(context: Context, digests: Iterable[Digest]) -> Held[Stored]:
     """Manifests with the places of their tensors, each in a snapshot of its own."""
 
     def read(digest: Digest) -> Stored:
-        with context.database.reading() as reader:
+        with context.database.reading() as reader, reader.passing():
             adapter = manifests.load(reader, digest, AdapterManifest)
             return Stored(adapter, resolve.extents(context, reader, resolve.tensors_of(adapter)))
 

@@ -64,8 +64,7 @@ def adapter_of(reader: Reader, digest: Digest) -> AdapterManifest:
 
 def adapter_digest(reader: Reader, digest: Digest) -> Digest:
     """The digest of `adapter_of`, without reading a large adapter."""
-    row = manifests.find(reader, digest)
-    if row is not None and row.kind == AdapterManifest.KIND:
+    if manifests.kind_of(reader, digest) == AdapterManifest.KIND:
         return digest
     return adapter_of(reader, digest).digest
 

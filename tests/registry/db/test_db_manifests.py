@@ -45,6 +45,18 @@ def test_a_manifest_of_another_kind_is_refused_by_name(database: Database) -> No
     assert caught.value.code == "KIND_UNEXPECTED"
 
 
+def test_kinds_and_bases_are_told_without_reading_a_manifest(database: Database) -> None:
+    one, other = adapter(1), adapter(2, of=base(2))
+    store(database, base(), base(2), one, other)
+    compose(database, adapter(3), one)
+    tamper(database.url, "UPDATE manifest SET data = :data", data=b"")
+    with database.reading() as reader:
+        assert manifests.kind_of(reader, one.digest) == "adapter"
+        assert manifests.kind_of(reader, adapter(4).digest) is None
+        assert manifests.bases_of(reader, [one.digest, other.digest]) == {base().digest, base(2).digest}
+        assert manifests.bases_of(reader, [adapter(3).digest]) == {base().digest}
+
+
 def test_a_changed_byte_is_a_digest_mismatch_when_read(database: Database) -> None:
     store(database, base())
     changed = base().canonical().replace(b"gelu", b"relu")

@@ -37,6 +37,8 @@ TOKEN = "WyIyMDI2IiwiYmxha2UzOjAiXQ"  # ["2026","blake3:0"]
 REQUESTS: dict[str, Callable[[Reader], object]] = {
     "prefix": lambda r: manifests.candidates(r, "blake3:0123abcd"),
     "manifest": lambda r: manifests.find(r, digest("x")),
+    "kind of a manifest": lambda r: manifests.kind_of(r, digest("x")),
+    "bases of adapters": lambda r: manifests.bases_of(r, [adapter(1).digest]),
     "list": lambda r: manifests.page(r, ManifestFilter(), TOKEN),
     "list by kind": lambda r: manifests.page(r, ManifestFilter(kind="adapter"), TOKEN),
     "list by base": lambda r: manifests.page(r, ManifestFilter(base=base().digest), TOKEN),
