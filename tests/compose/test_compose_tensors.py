@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compose import ComposeRefusedError, TensorSource
+from compose.operators.cat import cat
 from compose.tensors import check_finite, map_tensor, raw_bytes, round_once
+from schemas.methods import DtypeChoices
+from tests.compose.building import module_input
 
 
 @pytest.fixture
@@ -95,6 +98,17 @@ def test_a_value_below_the_normal_numbers_rounds_once_too() -> None:
     # Half way between bfloat16 neighbours at 2^-133 a unit, and 2^-170 more, which float32 cannot hold there.
     value = torch.tensor([2.5 * 2**-133 + 2**-170, -2.5 * 2**-133, 2**-140, 1.0], dtype=torch.float64)
     assert round_once(value, torch.bfloat16).tolist() == [3 * 2**-133, -2 * 2**-133, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("weight", [0.29, 0.3, 1 / 3, -0.5])
+def test_a_weighted_factor_is_rounded_once(weight: float, dtype: torch.dtype) -> None:
+    # 50 times 0.29 is half way between bfloat16 neighbours but for what float32 cannot hold.
+    values = torch.arange(0, 1 << 16, 37, dtype=torch.int32).to(torch.int16).view(dtype)
+    values = values[values.isfinite() & (values != 0)][None]
+    store = DtypeChoices(store="float16" if dtype == torch.float16 else "bfloat16")
+    stored = cat(module_input([(values, torch.ones(1, 1, dtype=dtype))], weights=[weight], dtype=store)).a
+    assert stored[0].tolist() == [nearest(value * weight, dtype) for value in values[0].tolist()]
 
 
 def test_raw_bytes_are_little_endian_and_contiguous() -> None:
