@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from registry.errors import RefusedError, UsageProblemError
 from registry.formats.readings import FileReading
 from registry.formats.report import located, problem, refuse_all, shown
-from registry.hashing import StreamHasher, stream_blocks
+from registry.hashing import hash_blocks, stream_blocks
 from schemas.canonical import JsonObject, parse_json
 from schemas.digests import BlobHasher
 from schemas.errors import Problem
@@ -83,10 +83,8 @@ class Directory:
 
     def digest_file(self, name: str) -> FileReading:
         """The digests of a file of any size."""
-        with self.open(name) as stream, StreamHasher() as hasher:
-            for block in stream_blocks(stream):
-                hasher.update(block)
-            return FileReading(name, hasher.finish())
+        with self.open(name) as stream:
+            return FileReading(name, hash_blocks(map(memoryview, stream_blocks(stream))))
 
     def read_object(self, name: str, limit: int = LARGEST_JSON) -> tuple[JsonObject, FileReading]:
         """A JSON object, with the digests of the bytes it was parsed from; each file is read once."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, FileIO
 from typing import BinaryIO
 
 from registry.errors import RefusedError
@@ -13,7 +13,7 @@ from registry.formats.readings import FileReading, Progress, TensorLocation
 from registry.formats.report import problem
 from registry.formats.safetensors_file import Header, TensorEntry, read_header
 from registry.formats.values import ValueScan
-from registry.hashing import StreamHasher, Update, stream_blocks
+from registry.hashing import file_blocks, hash_blocks
 from schemas.base import TensorRef
 from schemas.digests import BlobHasher, Digest, TensorHasher
 from schemas.errors import Problem
@@ -76,93 +76,86 @@ def scan_file(
     with directory.open(name) as stream:
         size = stream_size(stream)
         entries = header(stream, size, name).tensors
-        stream.seek(0)
         if isinstance(stream, BytesIO):
             return _scan_kept(stream.getvalue(), entries, name, values, progress)
-        return _scan_blocks(stream, size, entries, name, values, progress)
+        # without the buffer of `stream`, which every byte would be copied through
+        with FileIO(stream.fileno(), closefd=False) as file:
+            file.seek(0)
+            return _scan_blocks(file, size, entries, name, values, progress)
 
 
 def _scan_kept(
     data: bytes, entries: tuple[TensorEntry, ...], name: str, values: bool, progress: Progress | None
 ) -> ScannedFile:
     """A small file whose bytes the directory keeps."""
-    hasher, whole, scans = BlobHasher(), memoryview(data), [_Scan(entry, values) for entry in entries]
+    hasher, tensors = BlobHasher(), _Tensors(entries, values)
     hasher.update(data)
-    for scan in scans:
-        for update in scan.updates:
-            update(whole[scan.entry.offset : scan.entry.offset + scan.entry.length])
+    tensors.update(memoryview(data))
     if progress is not None:
         progress(len(data))
-    return ScannedFile(FileReading(name, hasher.finish()), tuple([scanned() for scanned in scans]))
+    return ScannedFile(FileReading(name, hasher.finish()), tuple(tensors.scanned))
 
 
 def _scan_blocks(
-    stream: BinaryIO,
-    size: int,
-    entries: tuple[TensorEntry, ...],
-    name: str,
-    values: bool,
-    progress: Progress | None,
+    file: FileIO, size: int, entries: tuple[TensorEntry, ...], name: str, values: bool, progress: Progress | None
 ) -> ScannedFile:
-    scans, position = [], 0
-    with StreamHasher() as hasher:
-        for entry in entries:
-            _pass(stream, hasher, entry.offset - position, name, progress)
-            scans.append(_scan(stream, hasher, entry, name, values, progress))
-            position = entry.offset + entry.length
-        _pass(stream, hasher, size - position, name, progress)
-        if stream.read(1):
-            raise RefusedError(_changed(name))
-        digests = hasher.finish()
-    return ScannedFile(FileReading(name, digests), tuple([scanned() for scanned in scans]))
+    tensors = _Tensors(entries, values)
+    digests = hash_blocks(_whole(file, size, name, progress), tensors.update)
+    return ScannedFile(FileReading(name, digests), tuple(tensors.scanned))
+
+
+def _whole(file: FileIO, size: int, name: str, progress: Progress | None) -> Iterator[memoryview]:
+    """All blocks of a file, which must keep its size."""
+    left = size
+    for block in file_blocks(file):
+        left -= len(block)
+        if left < 0:
+            break
+        if progress is not None:
+            progress(len(block))
+        yield block
+    if left or file.read(1):
+        raise RefusedError(_changed(name))
+
+
+class _Tensors:
+    """The tensors of a file, given its bytes in order; one is open at a time, the one that the next byte belongs to."""
+
+    def __init__(self, entries: Iterable[TensorEntry], values: bool) -> None:
+        self.scanned: list[ScannedTensor] = []
+        self._scans = (_Scan(entry, values) for entry in entries)
+        self._open = next(self._scans, None)
+        self._position = 0
+
+    def update(self, block: memoryview) -> None:
+        """Take in the next bytes of the file; what lies between tensors is part of none."""
+        start, self._position = self._position, self._position + len(block)
+        while (scan := self._open) is not None and scan.entry.offset <= self._position:
+            end = scan.entry.offset + scan.entry.length
+            scan.update(block[max(scan.entry.offset - start, 0) : end - start])
+            if end > self._position:
+                return
+            self.scanned.append(scan.finish())
+            self._open = next(self._scans, None)
 
 
 class _Scan:
-    """A tensor being read; called once its last block has been hashed."""
+    """A tensor being read."""
 
     def __init__(self, entry: TensorEntry, values: bool) -> None:
         self.entry = entry
         self._hasher = TensorHasher(entry.dtype, entry.shape)
         self._values = ValueScan(entry.dtype) if values else None
 
-    @property
-    def updates(self) -> tuple[Update, ...]:
-        return (self._hasher.update,) if self._values is None else (self._hasher.update, self._values.update)
+    def update(self, part: memoryview) -> None:
+        self._hasher.update(part)
+        if self._values is not None:
+            self._values.update(part)
 
-    def __call__(self) -> ScannedTensor:
+    def finish(self) -> ScannedTensor:
         values = self._values
         facts = (None, None) if values is None else (values.first_not_finite, values.all_zero)
         return ScannedTensor(self.entry, self._hasher.finish(), *facts)
-
-
-def _scan(
-    stream: BinaryIO, hasher: StreamHasher, entry: TensorEntry, name: str, values: bool, progress: Progress | None
-) -> _Scan:
-    scan = _Scan(entry, values)
-    for block in _exactly(stream, entry.length, name):
-        _take(hasher, block, scan.updates, progress)
-    return scan
-
-
-def _pass(stream: BinaryIO, hasher: StreamHasher, length: int, name: str, progress: Progress | None) -> None:
-    """Header and padding: part of the file, of no tensor."""
-    for block in _exactly(stream, length, name):
-        _take(hasher, block, (), progress)
-
-
-def _take(hasher: StreamHasher, block: bytes, updates: tuple[Update, ...], progress: Progress | None) -> None:
-    hasher.update(block, *updates)
-    if progress is not None:
-        progress(len(block))
-
-
-def _exactly(stream: BinaryIO, length: int, name: str) -> Iterator[bytes]:
-    left = length
-    for block in stream_blocks(stream, length):
-        left -= len(block)
-        yield block
-    if left:
-        raise RefusedError(_changed(name))
 
 
 def _changed(name: str) -> Problem:

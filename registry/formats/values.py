@@ -17,6 +17,10 @@ class _Bits:
     not_finite: int
     magnitude: int
 
+    @property
+    def width(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
 
 _LAYOUTS: Final = {
     "F64": _Bits("<u8", 0x7FF0_0000_0000_0000, 0x7FFF_FFFF_FFFF_FFFF),
@@ -30,7 +34,7 @@ _LAYOUTS: Final = {
 
 
 class ValueScan:
-    """Finds the first value that is not finite, and whether all are zero, over blocks of whole elements.
+    """Finds the first value that is not finite, and whether all are zero, over blocks that may end within an element.
 
     Integer dtypes are always finite and are not looked at.
     """
@@ -38,14 +42,19 @@ class ValueScan:
     def __init__(self, dtype: str) -> None:
         self._bits = _LAYOUTS.get(dtype)
         self._seen = 0
+        self._begun = b""
         self.first_not_finite: int | None = None
         self.all_zero = True
 
     def update(self, block: bytes | memoryview) -> None:
-        """Take in the next elements."""
+        """Take in the next bytes."""
         if self._bits is None:
             self.all_zero = self.all_zero and not any(block)
             return
+        if self._begun or len(block) % self._bits.width:
+            known = self._begun + block
+            whole = len(known) - len(known) % self._bits.width
+            block, self._begun = known[:whole], known[whole:]
         values = np.frombuffer(block, dtype=self._bits.dtype)
         if values.size and (self.all_zero or self.first_not_finite is None):
             magnitudes = values & values.dtype.type(self._bits.magnitude)

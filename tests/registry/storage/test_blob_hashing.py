@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +16,6 @@ from registry.errors import UsageProblemError
 from registry.hashing import (
     BEHIND,
     BLOCK_BYTES,
-    Block,
-    StreamHasher,
     bytes_blocks,
     chunk_blocks,
     file_blocks,
@@ -73,15 +72,33 @@ def test_no_block_is_overwritten_before_the_slowest_has_read_it(tmp_path: Path) 
     (tmp_path / "file").write_bytes(data)
     seen = hashlib.sha256()
 
-    def slowly(block: Block) -> None:
+    def slowly(block: memoryview) -> None:
         time.sleep(0.02)
         seen.update(block)
 
-    with (tmp_path / "file").open("rb", buffering=0) as source, StreamHasher() as hasher:
-        for block in file_blocks(source):
-            hasher.update(block, slowly)
-        assert hasher.finish() == expected(data)
+    with (tmp_path / "file").open("rb", buffering=0) as source:
+        assert hash_blocks(file_blocks(source), slowly) == expected(data)
     assert seen.digest() == hashlib.sha256(data).digest()
+
+
+@pytest.mark.parametrize("failing", ["reader", "sink"])
+def test_an_error_of_either_side_ends_both(failing: str) -> None:
+    asked = 0
+
+    def blocks() -> Iterator[memoryview]:
+        nonlocal asked
+        for asked in range(100):
+            if failing == "reader" and asked == BEHIND:
+                raise OSError(failing)
+            yield memoryview(DATA)[:BLOCK_BYTES]
+
+    def full(_: memoryview) -> None:
+        if failing == "sink":
+            raise OSError(failing)
+
+    with pytest.raises(OSError, match=failing):
+        hash_blocks(blocks(), full)
+    assert asked <= BEHIND + 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
