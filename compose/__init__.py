@@ -7,6 +7,7 @@ r_i`` (R 0x05A).
 
 from compose.engine import compose
 from compose.errors import ComposeCancelledError, ComposeRefusedError, MemoryLimitError
+from compose.packed import Forms, PackedFactors
 from compose.plan import Plan, plan
 from compose.request import (
     ComposeRequest,
@@ -26,9 +27,11 @@ __all__ = [
     "ComposeRequest",
     "ComposeResult",
     "FactorSource",
+    "Forms",
     "Member",
     "MemoryLimitError",
     "Options",
+    "PackedFactors",
     "Plan",
     "Progress",
     "ReplacementSource",

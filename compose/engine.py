@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from compose.experts import join, split
 from compose.ledger import Entry, facts, ledger
 from compose.module import LoadedFactor, ModuleInput, ModuleOutput
 from compose.operators import OPERATORS
-from compose.plan import ModuleJob, Plan, layout, module_jobs, plan
+from compose.plan import ModuleJob, Plan, make_out
 from compose.reading import Files, read_pairs
-from compose.request import ComposeRequest, ComposeResult, Options, Progress, WrittenTensor
+from compose.request import ComposeRequest, ComposeResult, FactorSource, Options, Progress, WrittenTensor
 from compose.tensors import all_finite, map_bytes, raw_bytes
 from compose.threads import one_blas_thread, start_worker
 from compose.writer import Layout, Slot, TensorFile, new_file
@@ -46,13 +46,11 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
     """
     started = time.monotonic()
     options = options or Options()
-    planned = plan(request, options)
-    jobs = module_jobs(request)
-    places = layout(request, jobs)
-    with closing(Files()) as files, new_file(out, places) as file:
-        done = _Done(list(_replacements(request, file, places)), [])
-        run = _Run(request, files, file, places, options)
-        with closing(_run(run, jobs, planned.workers)) as finished:
+    work = make_out(request, options)
+    with closing(Files()) as files, new_file(out, work.layout) as file:
+        done = _Done(list(_replacements(request, file, work.layout)), [])
+        run = _Run(request, files, file, work.layout, options)
+        with closing(_run(run, work.jobs, work.plan.workers)) as finished:
             figures = ledger(done.entries(finished), len(request.members))
     return ComposeResult(
         path=out,
@@ -60,7 +58,7 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
         modules=tuple(done.records),
         stochastic=_stochastic(request),
         ledger=figures,
-        run_record=_run_record(planned, options, time.monotonic() - started),
+        run_record=_run_record(work.plan, options, time.monotonic() - started),
     )
 
 
@@ -117,24 +115,29 @@ def _module(run: _Run, job: ModuleJob) -> Finished:
         raise ComposeCancelledError(
             problem("COMPOSE_CANCELLED", job.module, expected="a whole run", observed="a cancel", hint=hint)
         )
-    module = load(request, job, run.files, options.device)
-    operator = OPERATORS[request.method, request.space]
-    output = operator(module) if job.experts is None else join([operator(one) for one in split(module, job.experts)])
+    factors = job.factors(request)
+    output = _operate(request, job, load(request, job, factors, run.files, options.device))
     tensors = _write(output, run.file, run.places, job)
-    ranks = tuple(factor.rank for _, factor in job.factors)
+    ranks = tuple(factor.rank for _, factor in factors)
     record = ModuleRecord(
         module=job.module, input_ranks=ranks, output_rank=job.rank, retained=output.retained, masks=output.masks
     )
-    entry = Entry(job.module, tuple(position for position, _ in job.factors), ranks, job.rank, facts(output))
-    return entry, record, tensors
+    return Entry(job.module, job.members, ranks, job.rank, facts(output)), record, tensors
 
 
-def load(request: ComposeRequest, job: ModuleJob, files: Files, device: str) -> ModuleInput:
+def _operate(request: ComposeRequest, job: ModuleJob, module: ModuleInput) -> ModuleOutput:
+    operator = OPERATORS[request.method, request.space]
+    return operator(module) if job.experts is None else join([operator(one) for one in split(module, job.experts)])
+
+
+def load(
+    request: ComposeRequest, job: ModuleJob, factors: Sequence[tuple[int, FactorSource]], files: Files, device: str
+) -> ModuleInput:
     """Read one module's factors, refusing what is not finite."""
-    names = [f"members/{position}/{source.module}" for position, source in job.factors]
-    pairs = read_pairs(files, [source for _, source in job.factors], names)
+    names = [f"members/{position}/{job.module}" for position, _ in factors]
+    pairs = read_pairs(files, [source for _, source in factors], names)
     loaded = []
-    for (position, source), (a, b) in zip(job.factors, pairs, strict=True):
+    for (position, source), (a, b) in zip(factors, pairs, strict=True):
         member = request.members[position]
         loaded.append(LoadedFactor(member.adapter, member.weight, source.scale, a.to(device), b.to(device)))
     return ModuleInput(job.module, tuple(loaded), request.choices, job.rank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
@@ -22,27 +22,36 @@ _DENSE_PASSES: Final = 3
 
 @dataclass(frozen=True)
 class ModuleJob:
-    """One module's work: who acts on it, as (member position, factor), and the rank of the output."""
+    """One module's work: `members` act on it, each with the factor at its place in `places`; all agree on the shape of
+    the `first`.
+
+    `input_rank` is R, the sum of the members' ranks, `rank` that of the output, `length` the bytes that are read.
+    """
 
     module: str
-    factors: tuple[tuple[int, FactorSource], ...]
+    members: tuple[int, ...]
+    places: tuple[int, ...]
+    first: FactorSource
+    input_rank: int
     rank: int
+    length: int
 
     @property
     def shape(self) -> tuple[int, int]:
         """``(d_out, d_in)``."""
-        factor = self.factors[0][1]
-        return factor.b.shape[0], factor.a.shape[1]
+        return self.first.b.shape[0], self.first.a.shape[1]
 
     @property
     def experts(self) -> int | None:
         """How many matrices of that shape are stacked; null for a module of one."""
-        return self.factors[0][1].experts
+        return self.first.experts
 
-    @property
-    def input_rank(self) -> int:
-        """R, the sum of the members' ranks."""
-        return sum(factor.rank for _, factor in self.factors)
+    def factors(self, request: ComposeRequest) -> list[tuple[int, FactorSource]]:
+        """Who acts on the module, as (member position, factor)."""
+        return [
+            (member, request.members[member].factors[place])
+            for member, place in zip(self.members, self.places, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,15 @@ class Plan:
     modules: int
 
 
+@dataclass(frozen=True)
+class Work:
+    """A request made out: its cost, its modules in order, and where every tensor of the output goes."""
+
+    plan: Plan
+    jobs: tuple[ModuleJob, ...]
+    layout: Layout
+
+
 def plan(request: ComposeRequest, options: Options | None = None) -> Plan:
     """The cost of a request, without reading a tensor.
 
@@ -65,36 +83,61 @@ def plan(request: ComposeRequest, options: Options | None = None) -> Plan:
         ComposeRefusedError: the request itself is wrong.
         MemoryLimitError: `MEMORY_LIMIT` when one module alone needs more than the limit.
     """
+    return make_out(request, options or Options()).plan
+
+
+def make_out(request: ComposeRequest, options: Options) -> Work:
+    """All that is known of a request before a tensor is read; the errors are those of `plan`."""
     check(request)
-    options = options or Options()
-    jobs = module_jobs(request)
+    jobs = _jobs(request)
     need = max(_memory(request, job) for job in jobs)
     workers = _workers(options, need, len(jobs))
-    size = layout(request, jobs).size
-    read = sum(factor.a.length + factor.b.length for job in jobs for _, factor in job.factors)
+    layout = _layout(request, jobs)
+    size = layout.size
+    read = sum(job.length for job in jobs)
     read += sum(item.tensor.length for member in request.members for item in member.replacements)
     flops = sum(_operations(request, job) for job in jobs)
-    return Plan(read, size, flops, need * workers, size, workers, len(jobs))
+    return Work(Plan(read, size, flops, need * workers, size, workers, len(jobs)), jobs, layout)
 
 
-def module_jobs(request: ComposeRequest) -> tuple[ModuleJob, ...]:
+def _jobs(request: ComposeRequest) -> tuple[ModuleJob, ...]:
     """One job for every module any member acts on, sorted by name."""
-    modules: dict[str, list[tuple[int, FactorSource]]] = {}
+    modules: dict[str, _Gathered] = {}
     for position, member in enumerate(request.members):
-        for factor in member.factors:
-            modules.setdefault(factor.module, []).append((position, factor))
-    return tuple(
-        ModuleJob(module, tuple(modules[module]), _rank(request, modules[module])) for module in sorted(modules)
-    )
+        for place, factor in enumerate(member.factors):
+            modules.setdefault(factor.module, _Gathered(factor)).take(position, place, factor)
+    return tuple(_job(request, module, modules[module]) for module in sorted(modules))
 
 
-def layout(request: ComposeRequest, jobs: tuple[ModuleJob, ...]) -> Layout:
+@dataclass
+class _Gathered:
+    """A module while the members are gone through."""
+
+    first: FactorSource
+    members: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    rank: int = 0
+    length: int = 0
+
+    def take(self, member: int, place: int, factor: FactorSource) -> None:
+        self.members.append(member)
+        self.places.append(place)
+        self.rank += factor.rank
+        self.length += factor.a.length + factor.b.length
+
+
+def _job(request: ComposeRequest, module: str, of: _Gathered) -> ModuleJob:
+    rank = _rank(request, of.first, of.rank)
+    return ModuleJob(module, tuple(of.members), tuple(of.places), of.first, of.rank, rank, of.length)
+
+
+def _layout(request: ComposeRequest, jobs: tuple[ModuleJob, ...]) -> Layout:
     """Where every tensor of the output goes."""
     dtype = STORE[request.choices.dtype.store]
     slots = []
     for job in jobs:
         d_out, d_in = job.shape
-        kernel, rank = job.factors[0][1].kernel, job.rank * (job.experts or 1)
+        kernel, rank = job.first.kernel, job.rank * (job.experts or 1)
         slots += [
             Slot(job.module, "lora_A", dtype, (rank, d_in // prod(kernel), *kernel)),
             Slot(job.module, "lora_B", dtype, (d_out, rank, *(1 for _ in kernel))),
@@ -104,14 +147,13 @@ def layout(request: ComposeRequest, jobs: tuple[ModuleJob, ...]) -> Layout:
     return lay_out(slots)
 
 
-def _rank(request: ComposeRequest, factors: list[tuple[int, FactorSource]]) -> int:
-    ranks = [factor.rank for _, factor in factors]
+def _rank(request: ComposeRequest, first: FactorSource, total: int) -> int:
     if request.space == "factor":
-        return ranks[0]
+        return first.rank
     wanted = request.choices.rank
     if not needs_rank(request.method, request.space) or wanted is None:
-        return sum(ranks)
-    return min(wanted, sum(ranks)) if request.method == "delta_svd" else wanted
+        return total
+    return min(wanted, total) if request.method == "delta_svd" else wanted
 
 
 def is_dense(request: ComposeRequest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -55,11 +55,11 @@ class ReplacementSource:
 
 @dataclass(frozen=True)
 class Member:
-    """An adapter and its request coefficient lambda."""
+    """An adapter and its request coefficient lambda. `factors` may make them when they are asked for."""
 
     adapter: Digest
     weight: float
-    factors: tuple[FactorSource, ...]
+    factors: Sequence[FactorSource]
     replacements: tuple[ReplacementSource, ...] = ()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 
 from compose.errors import ComposeRefusedError, problem
@@ -19,7 +20,8 @@ def check(request: ComposeRequest) -> None:
     Raises:
         ComposeRefusedError: one problem for everything that is wrong.
     """
-    problems = [*_method(request), *_members(request.members), *_shapes(request)]
+    modules: defaultdict[str, _Seen] = defaultdict(_Seen)
+    problems = [*_method(request), *_members(request.members, modules), *_shapes(request, modules)]
     if problems:
         raise ComposeRefusedError(*problems)
 
@@ -60,7 +62,21 @@ def _missing_choices(method: Method, space: Space, choices: Choices) -> Iterator
             yield name
 
 
-def _members(members: tuple[Member, ...]) -> Iterator[Problem]:
+@dataclass(frozen=True)
+class _Seen:
+    """What the members say of one module."""
+
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
+    experts: set[int | None] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)
+
+    def take(self, factor: FactorSource) -> None:
+        self.shapes.add((factor.b.shape[0], factor.a.shape[1], *factor.kernel))
+        self.experts.add(factor.experts)
+        self.ranks.add(factor.rank)
+
+
+def _members(members: tuple[Member, ...], modules: defaultdict[str, _Seen]) -> Iterator[Problem]:
     if not members:
         yield problem("MEMBERS_EMPTY", "members", expected="at least one member", observed="none", hint="Add a member.")
     owners = Counter(replacement.name for member in members for replacement in member.replacements)
@@ -68,25 +84,27 @@ def _members(members: tuple[Member, ...]) -> Iterator[Problem]:
         hint = "Leave the tensor in one member only; whole tensors are carried, never summed."
         yield problem("REPLACEMENT_TWICE", name, expected="one owner", observed=f"{owners[name]} members", hint=hint)
     for index, member in enumerate(members):
-        yield from _member(index, member)
+        factors = tuple(member.factors)
+        yield from _member(index, member.weight, factors)
+        for factor in factors:
+            if len(factor.a.shape) == len(factor.b.shape) == 2:
+                modules[factor.module].take(factor)
 
 
-def _member(index: int, member: Member) -> Iterator[Problem]:
+def _member(index: int, weight: float, factors: tuple[FactorSource, ...]) -> Iterator[Problem]:
     at = ("members", index)
-    if not isfinite(member.weight):
+    if not isfinite(weight):
         hint = "Give a finite coefficient."
-        yield problem(
-            "WEIGHT_NOT_FINITE", *at, "weight", expected="a finite number", observed=str(member.weight), hint=hint
-        )
-    if not member.factors:
+        yield problem("WEIGHT_NOT_FINITE", *at, "weight", expected="a finite number", observed=str(weight), hint=hint)
+    if not factors:
         yield problem(
             "FACTORS_EMPTY", *at, expected="at least one factor", observed="none", hint="Leave the member out."
         )
-    modules = Counter(factor.module for factor in member.factors)
+    modules = Counter(factor.module for factor in factors)
     for module in sorted(module for module, count in modules.items() if count > 1):
         hint = "One adapter has one pair for a module."
         yield problem("MODULE_TWICE", *at, module, expected="one pair", observed=f"{modules[module]} pairs", hint=hint)
-    for factor in member.factors:
+    for factor in factors:
         yield from _factor(at, factor)
 
 
@@ -112,28 +130,21 @@ def _matrix(where: Path, source: TensorSource, rank: int, axis: int) -> Iterator
         yield problem("DTYPE_UNSUPPORTED", *where, expected=", ".join(FLOATS), observed=source.dtype, hint=hint)
 
 
-def _shapes(request: ComposeRequest) -> Iterator[Problem]:
+def _shapes(request: ComposeRequest, modules: Mapping[str, _Seen]) -> Iterator[Problem]:
     """Members of one module agree on its shape; factor operations also on the rank; the asked rank is possible."""
-    modules: dict[str, list[FactorSource]] = {}
-    for member in request.members:
-        for factor in member.factors:
-            if len(factor.a.shape) == len(factor.b.shape) == 2:
-                modules.setdefault(factor.module, []).append(factor)
     for module in sorted(modules):
         yield from _module(request, module, modules[module])
 
 
-def _module(request: ComposeRequest, module: str, factors: list[FactorSource]) -> Iterator[Problem]:
-    shapes = sorted({(factor.b.shape[0], factor.a.shape[1], *factor.kernel) for factor in factors})
-    experts = {factor.experts for factor in factors}
-    if len(experts) > 1:
+def _module(request: ComposeRequest, module: str, seen: _Seen) -> Iterator[Problem]:
+    shapes, ranks = sorted(seen.shapes), sorted(seen.ranks)
+    if len(seen.experts) > 1:
         hint = "Members of one composition adapt the same base; check how the factors are stacked."
-        counts = ", ".join(sorted(map(str, experts)))
+        counts = ", ".join(sorted(map(str, seen.experts)))
         yield problem("MODULE_EXPERTS_DIFFER", module, expected="one number of experts", observed=counts, hint=hint)
     if len(shapes) > 1:
         hint = "Members of one composition adapt the same base; check the orientation of A and B."
         yield problem("MODULE_SHAPES_DIFFER", module, expected="one shape", observed=str(shapes), hint=hint)
-    ranks = sorted({factor.rank for factor in factors})
     if request.space == "factor" and len(ranks) > 1:
         hint = "Use cat or a delta method, which take any ranks."
         yield problem("RANKS_DIFFER", module, expected="one rank", observed=str(ranks), hint=hint)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import inf, prod
 from pathlib import Path
-from sys import intern
 
 import compose
 from compose.compare import relative_difference
@@ -87,7 +87,7 @@ class LocalComposer:
 
 
 def _factors(stored: Stored) -> dict[str, compose.FactorSource]:
-    return {factor.module: factor for factor in _member(stored, 1.0).factors}
+    return {factor.module: factor for factor in map(partial(_factor, stored.extents), stored.adapter.factors)}
 
 
 @dataclass(frozen=True)
@@ -103,31 +103,31 @@ def _take(order: ComposeOrder) -> _Taken:
     spec = order.spec
     assert spec.space is not None, "an admitted spec declares its space"
     members, orders, families = [], dict[str, Order](), set()
+    forms: compose.Forms = {}
     for chosen in spec.members:
         stored = order.members[chosen.adapter]
-        members.append(_member(stored, chosen.weight))
+        members.append(_member(stored, chosen.weight, forms))
         orders |= {factor.module: factor.order for factor in stored.adapter.factors}
         families.add(stored.adapter.family)
     request = compose.ComposeRequest(spec.method, spec.space, spec.choices, spec.base, tuple(members))
     return _Taken(request, orders, frozenset(families))
 
 
-def _member(stored: Stored, weight: float) -> compose.Member:
+def _member(stored: Stored, weight: float, forms: compose.Forms) -> compose.Member:
     adapter, extents = stored.adapter, stored.extents
     return compose.Member(
         adapter=adapter.digest,
         weight=weight,
-        factors=tuple(_factor(factor, extents) for factor in adapter.factors),
+        factors=compose.PackedFactors(map(partial(_factor, extents), adapter.factors), forms),
         replacements=tuple(
             compose.ReplacementSource(item.name, source(item.value, extents)) for item in adapter.full_replacements
         ),
     )
 
 
-def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose.FactorSource:
-    # one text for the module in every member
+def _factor(extents: Mapping[Digest, Extent], factor: FactorManifest) -> compose.FactorSource:
     return compose.FactorSource(
-        module=intern(factor.module),
+        module=factor.module,
         rank=factor.rank,
         scale=factor.scale.value,
         a=_flat(source(factor.a, extents)),
@@ -139,6 +139,8 @@ def _factor(factor: FactorManifest, extents: Mapping[Digest, Extent]) -> compose
 
 def _flat(tensor: compose.TensorSource) -> compose.TensorSource:
     """A kernel as the matrix of the same bytes."""
+    if len(tensor.shape) == 2:
+        return tensor
     return replace(tensor, shape=(tensor.shape[0], prod(tensor.shape[1:])))
 
 
