@@ -1,4 +1,4 @@
-"""A module's factors out of their files: one read a tensor, all of them into one block of memory.
+"""A module's factors out of their files: one read for what lies together, all of them into one block of memory.
 
 A map of each tensor would cost more than its bytes where there are many small ones.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -31,19 +30,19 @@ class Files:
         self._descriptors: dict[Path, int] = {}
         self._lock = Lock()
 
-    def read(self, source: TensorSource, into: memoryview) -> None:
-        """Fill `into` with a tensor's bytes.
+    def read(self, run: Sequence[TensorSource], into: memoryview) -> None:
+        """Fill `into`, which may be longer, with the bytes of tensors that follow each other in one file.
 
         Raises:
             ComposeRefusedError: `FILE_TOO_SHORT`.
         """
-        with self._descriptor(source.path) as file:
-            done = 0
-            while done < len(into):
-                count = os.preadv(file, [into[done:]], source.offset + done)
-                if count == 0:
-                    raise too_short(source, os.fstat(file).st_size)
-                done += count
+        into = into[: run[-1].offset + run[-1].length - run[0].offset]
+        file = self._descriptors.get(run[0].path)
+        if file is not None:
+            _fill(file, run, into)
+            return
+        with self._opened(run[0].path) as opened:
+            _fill(opened, run, into)
 
     def close(self) -> None:
         """Close them all."""
@@ -51,11 +50,7 @@ class Files:
             os.close(file)
 
     @contextmanager
-    def _descriptor(self, path: Path) -> Iterator[int]:
-        file = self._descriptors.get(path)
-        if file is not None:
-            yield file
-            return
+    def _opened(self, path: Path) -> Iterator[int]:
         file = os.open(path, os.O_RDONLY)
         if self._keeps(path, file):
             yield file
@@ -73,6 +68,16 @@ class Files:
             return kept
 
 
+def _fill(file: int, run: Sequence[TensorSource], into: memoryview) -> None:
+    done = 0
+    while done < len(into):
+        count = os.preadv(file, [into[done:]], run[0].offset + done)
+        if count == 0:
+            size = os.fstat(file).st_size
+            raise too_short(next(source for source in run if source.offset + source.length > size), size)
+        done += count
+
+
 def read_pairs(files: Files, factors: Sequence[FactorSource], names: Sequence[str]) -> list[tuple[Tensor, Tensor]]:
     """``(a, b)`` of every factor as stored; `names` say in a refusal whose they are.
 
@@ -81,24 +86,40 @@ def read_pairs(files: Files, factors: Sequence[FactorSource], names: Sequence[st
     """
     sources = [source for factor in factors for source in (factor.a, factor.b)]
     dtypes = [float_dtype(source) for source in sources]
-    starts = list(accumulate((_room(source) for source in sources), initial=0))
-    block = torch.empty(starts[-1], dtype=torch.uint8)
-    room = block.numpy().data
-    tensors = []
-    for source, dtype, start in zip(sources, dtypes, starts, strict=False):
-        stop = start + source.length
-        files.read(source, room[start:stop])
-        tensors.append(block[start:stop].view(dtype).view(source.shape))
-    full = sum(source.length for source in sources) == len(block)
-    if not (full and len(set(dtypes)) == 1 and all_finite(block.view(dtypes[0]))):
+    alike = len(set(dtypes)) == 1
+    rooms = [_room(source, dtypes[0].itemsize if alike else _ALIGNMENT) for source in sources]
+    block = torch.empty(sum(rooms), dtype=torch.uint8)
+    _read(files, sources, rooms, block.numpy().data)
+    if alike:
+        whole = block.view(dtypes[0])
+        parts = torch.split_with_sizes(whole, [room // whole.itemsize for room in rooms])
+    else:
+        places = torch.split_with_sizes(block, rooms)
+        parts = tuple(
+            place[: source.length].view(dtype) for place, source, dtype in zip(places, sources, dtypes, strict=True)
+        )
+    tensors = [part.view(source.shape) for part, source in zip(parts, sources, strict=True)]
+    if not (alike and all_finite(whole)):
         for tensor, name in zip(tensors, _tensor_names(names), strict=True):
             check_finite(tensor, name)
     return list(zip(tensors[::2], tensors[1::2], strict=True))
 
 
-def _room(source: TensorSource) -> int:
+def _room(source: TensorSource, alignment: int) -> int:
     length = whole_length(source)
-    return length + -length % _ALIGNMENT
+    return length + -length % alignment
+
+
+def _read(files: Files, sources: Sequence[TensorSource], rooms: Sequence[int], memory: memoryview) -> None:
+    """One reading for tensors that follow each other in a file as they will in memory."""
+    first = start = stop = 0
+    for number, (source, room) in enumerate(zip(sources, rooms, strict=True)):
+        before = sources[number - 1]
+        if stop > start and not (source.offset == before.offset + rooms[number - 1] and source.path == before.path):
+            files.read(sources[first:number], memory[start:stop])
+            first, start = number, stop
+        stop += room
+    files.read(sources[first:], memory[start:stop])
 
 
 def _tensor_names(names: Sequence[str]) -> Iterator[str]:

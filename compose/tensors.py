@@ -107,18 +107,21 @@ def map_bytes(source: TensorSource) -> memoryview | bytearray:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether no value is NaN or infinity: those alone have all bits of the exponent set."""
-    width, exponent = _EXPONENT[tensor.dtype]
-    bits = np.frombuffer(raw_bytes(tensor), dtype=width)
-    return int((bits & exponent).max(initial=0)) < exponent
+    """Whether no value is NaN or infinity: the bits of none, read as integers, reach those of infinity."""
+    width, infinity = _INFINITY[tensor.dtype]
+    bits = np.frombuffer(raw_bytes(tensor), dtype=f"i{width}")
+    # Signed, all negative values are below the others, unsigned above them.
+    least = np.iinfo(bits.dtype).min
+    return int(bits.max(initial=least)) < infinity and int(bits.view(f"u{width}").max(initial=0)) < infinity - least
 
 
-_EXPONENT: Final = {
-    torch.float64: (np.uint64, 0x7FF << 52),
-    torch.float32: (np.uint32, 0xFF << 23),
-    torch.float16: (np.uint16, 0x1F << 10),
-    torch.bfloat16: (np.uint16, 0xFF << 7),
+_INFINITY: Final = {
+    torch.float64: (8, 0x7FF << 52),
+    torch.float32: (4, 0xFF << 23),
+    torch.float16: (2, 0x1F << 10),
+    torch.bfloat16: (2, 0xFF << 7),
 }
+"""Bytes of a value and the bits of infinity."""
 
 
 def check_finite(tensor: Tensor, name: str) -> None:
