@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
 from registry.errors import Problem, UnavailableError
-from registry.formats.reader import START, Answers, Asked, Reader, Refusal
+from registry.formats.reader import START, Answers, Asked, Reader, Refusal, Shelf
 from registry.formats.readings import AdapterReading
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
@@ -30,21 +30,23 @@ _Line: TypeAlias = "Connection[Asked, Answers]"
 
 
 def read_many(
-    directories: Sequence[Path], base: BaseManifest, weight: ReadWeight, jobs: int = 1
+    directories: Sequence[Path], base: BaseManifest, weight: ReadWeight, jobs: int = 1, shelf: Shelf | None = None
 ) -> Generator[AdapterReading | Refusal, None, None]:
     """Read adapter directories in order, a few ahead; one that is refused gives its error and stops no other.
 
-    With more than one job `weight` goes to other processes; until the first of them has started, this one reads. Of
-    tensors in another arrangement nothing is left.
+    With more than one job `weight` and `shelf` go to other processes; until the first of them has started, this one
+    reads. Of tensors in another arrangement nothing is left. The small files of an adapter are on the shelf when it is
+    given.
 
     Raises:
         UnavailableError: `READER_ENDED`, a process was killed.
     """
-    reader = Reader(base, weight)
-    if jobs == 1 or len(directories) <= CHUNK:
-        yield from map(reader.read, directories)
-        return
+    reader = Reader(base, weight, shelf)
     rest = iter(directories)
+    chunks = iter(lambda: tuple(islice(rest, CHUNK)), ())
+    if jobs == 1 or len(directories) <= CHUNK:
+        yield from chain.from_iterable(map(reader.read_all, chunks))
+        return
     with ExitStack() as stack:
         lines = stack.enter_context(_processes(jobs))
         pool = stack.enter_context(ThreadPoolExecutor(jobs, "reader"))
@@ -53,8 +55,8 @@ def read_many(
         for line in lines:
             pool.submit(_begin, line, reader, idle)
         while idle.empty() and (directory := next(rest, None)) is not None:
-            yield reader.read(directory)
-        asked = (pool.submit(_answered, idle, chunk) for chunk in iter(lambda: tuple(islice(rest, CHUNK)), ()))
+            yield from reader.read_all((directory,))
+        asked = (pool.submit(_answered, idle, chunk) for chunk in chunks)
         running = deque(islice(asked, 3 * jobs))
         try:
             while running:

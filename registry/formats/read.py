@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -25,6 +26,7 @@ from registry.formats.safetensors_file import TensorEntry
 from registry.formats.scan import ScannedFile, scan_file
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
+from schemas.digests import Digest
 from schemas.errors import Problem
 
 KEPT: Final = (
@@ -41,6 +43,7 @@ def read_adapter(
     scratch: Path | None = None,
     weight: ReadWeight | None = None,
     progress: Progress | None = None,
+    keep: Callable[[Digest, bytes], None] | None = None,
 ) -> AdapterReading:
     """Read an adapter directory of any known producer.
 
@@ -54,6 +57,7 @@ def read_adapter(
             they are written, read and thrown away.
         weight: gives base weights, to see whether factors repeat them; without it nothing is said of that.
         progress: called with the bytes of tensors just read.
+        keep: given the small files of an adapter that is not refused, the very bytes that were looked at.
 
     Raises:
         RefusedError: every rule of this room, as many problems at once as can be seen.
@@ -71,9 +75,12 @@ def read_adapter(
     refuse_all((*known.problems, *replaced_problems(whole, base)))
     with located(*draft.weights[:1]):
         manifest = written(draft, found, base, tensors, whole)
+    files = _files(checked, draft, tensors)
+    if keep is not None and not draft.made:
+        _keep(checked, files, keep)
     return AdapterReading(
         written=manifest,
-        files=_files(checked, draft, tensors),
+        files=files,
         locations=tuple(tensor.location(file.file) for file in tensors.files for tensor in file.tensors),
         notes=with_card(checked, draft.notes) | _notes(draft, found, known),
         made={name: made / name for name in draft.made},
@@ -103,6 +110,13 @@ def _notes(draft: Draft, found: Match, known: remarks.Remarks) -> dict[str, Note
 def _files(directory: Directory, draft: Draft, tensors: Scanned) -> tuple[FileReading, ...]:
     kept = (directory.digest_file(name) for name in KEPT if name in directory.names)
     return tuple(sorted((*draft.files, *(file.file for file in tensors.files), *kept), key=_by_path))
+
+
+def _keep(directory: Directory, files: Iterable[FileReading], keep: Callable[[Digest, bytes], None]) -> None:
+    for file in files:
+        with directory.open(file.path) as stream:
+            if isinstance(stream, BytesIO):
+                keep(file.digests.digest, stream.getvalue())
 
 
 def draft_adapter(directory: Directory, scratch: Path) -> Draft:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from registry.errors import RefusedError, UsageProblemError
 from registry.formats.read import read_adapter
 from registry.formats.readings import AdapterReading
 from registry.formats.snapshot import ReadWeight
 from schemas.base import BaseManifest
+from schemas.digests import Digest
 
 Refusal = RefusedError | UsageProblemError
 Answers = list[AdapterReading | Refusal]
@@ -27,17 +28,36 @@ START: Final = f"import sys; from {__name__} import main; main(list(map(int, sys
 """What Python is to run, with the descriptors of the connections behind it."""
 
 
+class Shelf(Protocol):
+    """Where the bytes of files are put that were read whole; can be sent to another process."""
+
+    def put(self, digest: Digest, data: bytes) -> None:
+        """Take bytes that have this digest."""
+
+    def settle(self) -> None:
+        """Be done with everything taken so far."""
+
+
 @dataclass(frozen=True)
 class Reader:
-    """What adapters are read with."""
+    """What adapters are read with, and where the small files of those that are not refused are put."""
 
     base: BaseManifest
     weight: ReadWeight
+    shelf: Shelf | None = None
 
-    def read(self, directory: Path) -> AdapterReading | Refusal:
+    def read_all(self, directories: Sequence[Path]) -> Answers:
+        """Read directories; their files are on the shelf when this returns."""
+        answers = list(map(self._read, directories))
+        if self.shelf is not None:
+            self.shelf.settle()
+        return answers
+
+    def _read(self, directory: Path) -> AdapterReading | Refusal:
         """A directory, or why it was refused."""
         try:
-            return read_adapter(directory, self.base, weight=self.weight)
+            keep = None if self.shelf is None else self.shelf.put
+            return read_adapter(directory, self.base, weight=self.weight, keep=keep)
         except (RefusedError, UsageProblemError) as error:
             return error
 
@@ -74,6 +94,6 @@ def serve(connection: Connection[Answers, Asked]) -> None:
         while True:
             asked = connection.recv()
             assert not isinstance(asked, Reader)
-            connection.send([reader.read(directory) for directory in asked])
+            connection.send(reader.read_all(asked))
     except (EOFError, ConnectionError):
         return

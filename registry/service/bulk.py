@@ -28,6 +28,7 @@ from registry.service import add, resolve
 from registry.service.base_bytes import weight_files
 from registry.service.context import Context
 from registry.service.results import Added
+from registry.storage import Shelf
 from schemas.base import BaseManifest
 from schemas.digests import Digest
 from schemas.names import check_name
@@ -107,14 +108,21 @@ def add_adapters(
     with context.database.reading() as reader:
         base = manifests.load(reader, resolve.digest_of(reader, base_ref), BaseManifest)
     results: dict[int, Added | NotAdded] = {}
-    with closing(read_many(directories, base, weight_files(context, base), jobs)) as readings:
-        shares = _shares(zip(directories, readings, strict=True), batch)
-        with closing(_one_ahead(partial(_prepared, context, base.digest), shares)) as prepared:
-            for share in prepared:
-                settled = _registered(context, base.digest, share)
-                results |= settled
-                if progress is not None:
-                    progress(len(settled))
+    with (
+        context.store.shelf() as shelf,
+        closing(read_many(directories, base, weight_files(context, base), jobs, shelf)) as readings,
+        closing(
+            _one_ahead(
+                partial(_prepared, context, base.digest, shelf),
+                _shares(zip(directories, readings, strict=True), batch),
+            )
+        ) as prepared,
+    ):
+        for share in prepared:
+            settled = _registered(context, base.digest, share)
+            results |= settled
+            if progress is not None:
+                progress(len(settled))
     ordered = [results[place] for place in sorted(results)]
     return AddedMany(
         tuple(item for item in ordered if isinstance(item, Added)),
@@ -152,7 +160,7 @@ def _one_ahead(work: Callable[[list[_Read]], _Share], shares: Iterator[list[_Rea
             yield share
 
 
-def _prepared(context: Context, base: Digest, read: list[_Read]) -> _Share:
+def _prepared(context: Context, base: Digest, shelf: Shelf, read: list[_Read]) -> _Share:
     """Tell the new from the known and the refused, and store the bytes of the new."""
     share = _Share()
     items = [item for item in (_item(context, base, share, *one) for one in read) if item is not None]
@@ -170,18 +178,25 @@ def _prepared(context: Context, base: Digest, read: list[_Read]) -> _Share:
                 share.fresh[item.digest] = item
                 taken |= {item.name}
     try:
-        context.store.put_files(
-            {
-                file.digests.digest: item.directory / file.path
-                for item in share.fresh.values()
-                for file in item.reading.files
-            }
-        )
+        _store(context, shelf, share.fresh.values())
     except (DigestMismatchError, UsageProblemError):
         # a file changed after it was read: one by one the right directory is refused
         share.others += [(item.place, item.directory) for item in share.fresh.values()]
         share.fresh.clear()
+    for item in items:
+        if item.digest not in share.fresh:
+            for file in item.reading.files:
+                shelf.drop(file.digests.digest)
     return share
+
+
+def _store(context: Context, shelf: Shelf, items: Iterable[_Item]) -> None:
+    """Store the files of adapters: those on the shelf as they were read, the others from where they lie."""
+    wanted = {file.digests: item.directory / file.path for item in items for file in item.reading.files}
+    shelved = [staged for staged in map(shelf.find, wanted) if staged is not None]
+    for staged in shelved:
+        wanted.pop(staged.digests)
+    context.store.put_files({digests.digest: path for digests, path in wanted.items()}, shelved)
 
 
 def _item(

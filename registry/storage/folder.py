@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from registry.storage.failures import folder_failures, missing
 from registry.storage.partial import Partials
 from registry.storage.scratch import Scratch
 from registry.storage.staging import Staged, Staging
-from registry.storage.store import STREAMED_BYTES, BlobEntry, BlobStore, address
+from registry.storage.store import FILES_AT_ONCE, STREAMED_BYTES, BlobEntry, BlobStore, address
 from schemas.digests import PREFIX, Digest
 from schemas.names import is_whole_digest
 
@@ -105,10 +105,14 @@ class FolderStore(BlobStore):
         shards: dict[str, list[Staged]] = {}
         for item in staged:
             shards.setdefault(_shard(item), []).append(item)
+        moves = list(shards.values())
         with self._root() as blobs:
             self._make_shards(blobs, staged)
-            for _ in pool.map(partial(_move, blobs), shards.values()):
+            for _ in pool.map(partial(_move_all, blobs), [moves[i::FILES_AT_ONCE] for i in range(FILES_AT_ONCE)]):
                 pass
+
+    def _folder(self) -> Path:
+        return self._blobs
 
     @staticmethod
     def _make_shards(blobs: int, staged: Sequence[Staged]) -> None:
@@ -149,6 +153,11 @@ class FolderStore(BlobStore):
 
 def _shard(staged: Staged) -> str:
     return address(staged.digests.digest)[0]
+
+
+def _move_all(blobs: int, shards: Iterable[Sequence[Staged]]) -> None:
+    for staged in shards:
+        _move(blobs, staged)
 
 
 def _move(blobs: int, staged: Sequence[Staged]) -> None:

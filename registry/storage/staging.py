@@ -63,5 +63,10 @@ class Staging:
 
     def _write(self, file: int, block: memoryview) -> None:
         with folder_failures(self._folder):
-            while block:
-                block = block[os.write(file, block) :]
+            write_all(file, block)
+
+
+def write_all(file: int, block: memoryview) -> None:
+    """Write a whole block, however many writes it takes."""
+    while block:
+        block = block[os.write(file, block) :]

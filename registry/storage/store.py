@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from registry.storage.failures import mismatch
 from registry.storage.hashing import Progress, read_blocks, reports
 from registry.storage.partial import PartialFile, Partials
 from registry.storage.scratch import Scratch
+from registry.storage.shelf import Shelf
 from registry.storage.staging import Staged, Staging
 from schemas.digests import PREFIX, BlobDigests, Digest
 from schemas.names import is_whole_digest
@@ -65,8 +66,18 @@ class BlobStore(ABC):
         """
         return self._put(read_blocks(path), expect, progress)
 
-    def put_files(self, wanted: Mapping[Digest, Path]) -> None:
-        """Store many files, several at a time; when it returns all of them are in place, durably.
+    @contextmanager
+    def shelf(self) -> Iterator[Shelf]:
+        """A place for files that are read before they are put; what is left there at the end is removed.
+
+        Raises:
+            UnavailableError: as `scratch.folder`.
+        """
+        with self.scratch.folder() as folder:
+            yield Shelf(folder, self._folder())
+
+    def put_files(self, wanted: Mapping[Digest, Path], shelved: Sequence[Staged] = ()) -> None:
+        """Store many files, several at a time, and those from a shelf; when it returns all are in place, durably.
 
         A folder is synced once for all the files that came into it, so a thousand small files cost little more than
         their own syncs.
@@ -83,7 +94,9 @@ class BlobStore(ABC):
                 _check(digest, staged.digests.digest)
                 return staged
 
-            self._keep_all(list(pool.map(stage, wanted.keys(), wanted.values())), pool)
+            for item in shelved:
+                received.callback(item.path.unlink, missing_ok=True)
+            self._keep_all([*shelved, *pool.map(stage, wanted.keys(), wanted.values())], pool)
 
     def put_stream(
         self, chunks: Iterable[bytes | memoryview], *, expect: Digest | None = None, limit: int | None = None
@@ -173,6 +186,10 @@ class BlobStore(ABC):
     @abstractmethod
     def entries(self) -> Iterator[BlobEntry]:
         """Every stored blob, in no particular order."""
+
+    def _folder(self) -> Path | None:
+        """The folder with all blobs, where there is one."""
+        return None
 
     @abstractmethod
     def _keep(self, staged: Staged) -> None:

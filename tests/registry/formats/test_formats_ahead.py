@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from registry.errors import UnavailableError
 from registry.formats import AdapterReading, Refusal, read_base, read_many
 from registry.formats.ahead import CHUNK
+from schemas.digests import Digest
 from tests.support import tiny
 
 JOBS = 2
@@ -44,6 +46,21 @@ class Watched:
 
 
 @dataclass
+class Shelves:
+    """Keeps what is put there, and by which process it was settled."""
+
+    folder: Path
+
+    def put(self, digest: Digest, data: bytes) -> None:
+        """Under its digest."""
+        (self.folder / digest).write_bytes(data)
+
+    def settle(self) -> None:
+        """Say who asks."""
+        (self.folder / f"settled-{os.getpid()}").touch()
+
+
+@dataclass
 class Reading:
     """Directories, the second to last of which is refused, and what reading them ahead gives."""
 
@@ -51,6 +68,7 @@ class Reading:
     weight: Watched
     ahead: Iterator[AdapterReading | Refusal]
     here: list[AdapterReading | Refusal]
+    shelf: Shelves
 
     def until_others_read(self) -> list[AdapterReading | Refusal]:
         """Take what this process reads until the others have started."""
@@ -70,7 +88,9 @@ def reading(tmp_path: Path) -> Reading:
     here = list(read_many(given, base, lambda _: None))
     (tmp_path / "marks").mkdir()
     weight = Watched(tmp_path / "marks")
-    return Reading(given, weight, read_many(given, base, weight, JOBS), here)
+    (tmp_path / "shelf").mkdir()
+    shelf = Shelves(tmp_path / "shelf")
+    return Reading(given, weight, read_many(given, base, weight, JOBS, shelf), here, shelf)
 
 
 def test_other_processes_read_what_this_one_would(reading: Reading) -> None:
@@ -84,6 +104,23 @@ def test_other_processes_read_what_this_one_would(reading: Reading) -> None:
     others = reading.weight.who("asked") - {os.getpid()}
     assert others
     assert others <= reading.weight.who("came")
+
+
+def test_the_files_of_what_was_read_are_on_the_shelf_when_it_is_given(reading: Reading) -> None:
+    def there(given: AdapterReading | Refusal) -> bool:
+        files = () if isinstance(given, Refusal) else given.files
+        return all(
+            f"blake3:{blake3((reading.shelf.folder / file.digests.digest).read_bytes()).hexdigest()}"
+            == file.digests.digest
+            for file in files
+        )
+
+    assert all(map(there, reading.until_others_read()))
+    assert all(map(there, reading.ahead))
+    read = [given for given in reading.here if not isinstance(given, Refusal)]
+    wanted = {file.digests.digest for given in read for file in given.files}
+    settled = {f"settled-{process}" for process in reading.weight.who("asked")}
+    assert {path.name for path in reading.shelf.folder.iterdir()} == wanted | settled
 
 
 def test_a_killed_process_is_named(reading: Reading) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from registry.db.rows import AuditEventRow, TensorLocationRow
 from registry.errors import UnavailableError
 from registry.service import bulk
 from registry.service.results import Shown
-from registry.storage import FolderStore
+from registry.storage import FolderStore, Shelf
+from registry.storage.staging import Staged
 from schemas.digests import Digest
 from tests.support import tiny
 from tests.support.house import BASE, House, assert_whole
@@ -79,6 +81,7 @@ def test_a_refused_directory_is_named_and_stops_no_other(house: House) -> None:
         assert done.refused[1].error.code == "DIRECTORY_MISSING"
         assert done.refused[2].error.code == "NAME_INVALID"
         assert sorted(actions(registry)) == ["adapter.add", "adapter.add.refused"]
+        assert list((house.folder / "home" / "store" / "scratch").iterdir()) == []
         assert_whole(registry)
 
 
@@ -132,26 +135,40 @@ def test_every_batch_is_one_transaction(house: House) -> None:
 
 @dataclass
 class Meddler(FolderStore):
-    """A folder store whose source files change after they were read and before they are stored."""
+    """A folder store whose source files change after they were read; with a shelf that lets nothing lie, if wanted."""
 
     root: Path
     victim: Path
+    shelves: bool
 
     def __post_init__(self) -> None:
         super().__init__(self.root)
 
-    def put_files(self, wanted: Mapping[Digest, Path]) -> None:
+    @contextmanager
+    def shelf(self) -> Iterator[Shelf]:
+        """One whose folder is not there, or one as always."""
+        with super().shelf() as shelf:
+            yield shelf if self.shelves else Shelf(self.root / "nowhere")
+
+    def put_files(self, wanted: Mapping[Digest, Path], shelved: Sequence[Staged] = ()) -> None:
         """Change one file, then store."""
         self.victim.write_bytes(self.victim.read_bytes()[:-1] + b"\x3e")
-        super().put_files(wanted)
+        super().put_files(wanted, shelved)
 
 
-def test_a_file_that_changes_meanwhile_is_stored_as_what_it_has_become_or_not_at_all(house: House) -> None:
+@pytest.mark.parametrize("shelves", [True, False])
+def test_a_file_that_changes_meanwhile_is_stored_as_what_it_was_or_what_it_has_become(
+    house: House, shelves: bool
+) -> None:
     given = directories(house, "a", "b")
+    victim = given[1] / "adapter_model.safetensors"
+    before = victim.read_bytes()
     with house.open() as registry:
-        store = Meddler(house.folder / "home" / "store", given[1] / "adapter_model.safetensors")
+        store = Meddler(house.folder / "home" / "store", victim, shelves)
         done = bulk.add_adapters(replace(registry.context, store=store), given, BASE)
         assert [item.name for item in done.added] == ["a", "b"]
+        (blob,) = [file.blob for file in registry.show("b").files if file.path == victim.name]
+        assert store.read(blob) == (before if shelves else victim.read_bytes())
         assert_whole(registry)
 
 

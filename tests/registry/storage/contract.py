@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from registry.errors import DigestMismatchError, NotFoundError, RefusedError, UsageProblemError
 from registry.storage import BlobStore
+from schemas.digests import BlobDigests
 
 ABC_DIGEST = "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 ABC_SHA256 = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -49,6 +50,11 @@ OTHERS: list[Callable[[BlobStore, str], object]] = [
 def digest_of(data: bytes) -> str:
     """The blob digest from the library alone."""
     return "blake3:" + blake3(data).hexdigest()
+
+
+def blob_digests(data: bytes) -> BlobDigests:
+    """Both digests from the libraries alone."""
+    return BlobDigests(digest_of(data), f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
 
 def pattern(size: int) -> bytes:
@@ -104,6 +110,23 @@ class BlobStoreContract:
         assert {entry.digest for entry in store.entries()} >= wanted.keys()
         assert all(store.read(digest) == file.read_bytes() for digest, file in wanted.items())
         assert store.sweep_staging(0) == 0
+
+    def test_files_on_a_shelf_are_put_with_the_others_and_the_rest_of_it_is_gone(
+        self, store: BlobStore, tmp_path: Path
+    ) -> None:
+        (tmp_path / "lying").write_bytes(b"lying")
+        digests = {data: blob_digests(data) for data in (b"wanted", b"unwanted")}
+        with store.shelf() as shelf:
+            for data, known in digests.items():
+                shelf.put(known.digest, data)
+            shelf.settle()
+            staged = shelf.find(digests[b"wanted"])
+            assert staged is not None
+            store.put_files({digest_of(b"lying"): tmp_path / "lying"}, [staged])
+            assert shelf.find(digests[b"wanted"]) is None
+        assert {entry.digest for entry in store.entries()} == {digest_of(b"lying"), digest_of(b"wanted")}
+        assert store.read(digest_of(b"wanted")) == b"wanted"
+        assert list(staged.path.parent.parent.iterdir()) == []
 
     def test_many_files_of_which_one_changed_are_refused_by_naming_it(self, store: BlobStore, tmp_path: Path) -> None:
         wanted = {}
