@@ -2,8 +2,8 @@
 
 SHA-256 alone takes about as long as BLAKE3 of a file, BLAKE3 of its tensors and reading it, and hash functions release
 the interpreter lock. So two threads share the blocks, one for SHA-256 and one for all else. Whichever is ahead reads
-the next block, and may be a few ahead, so that no core waits for the other at every block. Memory stays at these few
-blocks whatever the size of the file.
+the next block, before it is needed, and may be a few ahead, so that no core waits for the other at every block. Memory
+stays at these few blocks whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from schemas.digests import PREFIX, BlobDigests
 BLOCK_BYTES: Final = 4 * 2**20
 BEHIND: Final = 3
 """Blocks that one of the two threads may be ahead of the other."""
+_PART_BYTES: Final = 2**20
+"""What each of several consumers takes before the next one does, so that it still lies in a cache near by."""
 _WORTH_A_THREAD: Final = 2**19
 
 Update = Callable[[memoryview], object]
@@ -55,36 +57,52 @@ def hash_blocks(blocks: Iterable[memoryview], *sinks: Update) -> BlobDigests:
 
 
 class _Turns:
-    """Blocks for two threads, to each of them all in order, read by whichever comes first."""
+    """Blocks for two threads, to each of them all in order; whichever takes the last one read reads one more first."""
 
     def __init__(self, blocks: Iterator[memoryview]) -> None:
         self._blocks = blocks
         self._waiting: tuple[deque[memoryview], deque[memoryview]] = (deque(), deque())
-        self._ended = False
+        self._reading = self._ended = False
         self._moved = Condition()
 
     def run(self, mine: int, *updates: Update) -> None:
         """Hand every block to the updates, as thread 0 or 1; when one thread fails, the other stops soon."""
         try:
-            while (block := self._next(mine)) is not None:
-                _all(block, *updates)
+            while (block := self._next(self._waiting[mine])) is not None:
+                for start in range(0, len(block), _PART_BYTES):
+                    _all(block[start : start + _PART_BYTES], *updates)
         finally:
             with self._moved:
                 self._ended = True
                 self._moved.notify()
 
-    def _next(self, mine: int) -> memoryview | None:
-        """What the other read already, or else the next block; waits while the other is too far behind."""
-        own, others = self._waiting[mine], self._waiting[1 - mine]
-        with self._moved:
-            self._moved.wait_for(lambda: own or self._ended or len(others) < BEHIND)
-            if own:
+    def _next(self, own: deque[memoryview]) -> memoryview | None:
+        """The next block, or null when there is none; waits while the other thread is too far behind."""
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: own or self._ended or self._readable())
+                block = own.popleft() if own else None
+                reads = not own and self._readable()
+                self._reading = self._reading or reads
                 self._moved.notify()
-                return own.popleft()
-            block = None if self._ended else next(self._blocks, None)
-            if block is not None:
-                others.append(block)
-            return block
+            if reads:
+                self._read()
+            if block is not None or not reads:
+                return block
+
+    def _readable(self) -> bool:
+        return not self._reading and not self._ended and max(map(len, self._waiting)) < BEHIND
+
+    def _read(self) -> None:
+        block = next(self._blocks, None)
+        with self._moved:
+            self._reading = False
+            if block is None:
+                self._ended = True
+            else:
+                for waiting in self._waiting:
+                    waiting.append(block)
+            self._moved.notify()
 
 
 def _all(block: memoryview, *updates: Update) -> None:
