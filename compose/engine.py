@@ -23,7 +23,7 @@ from compose.plan import ModuleJob, Plan, make_out
 from compose.reading import Files, read_pairs
 from compose.request import ComposeRequest, ComposeResult, FactorSource, Options, Progress, WrittenTensor
 from compose.tensors import all_finite, map_bytes, raw_bytes
-from compose.threads import one_blas_thread, start_worker
+from compose.threads import give_back, one_blas_thread, start_worker
 from compose.writer import Layout, Slot, TensorFile, new_file
 from schemas.canonical import JsonObject
 from schemas.composition import ModuleRecord, StochasticIdentity
@@ -52,6 +52,7 @@ def compose(request: ComposeRequest, out: Path, *, options: Options | None = Non
         run = _Run(request, files, file, work.layout, options)
         with closing(_run(run, work.jobs, work.plan.workers)) as finished:
             figures = ledger(done.entries(finished), len(request.members))
+    give_back()
     return ComposeResult(
         path=out,
         tensors=tuple(sorted(done.tensors, key=lambda item: (item.module, item.role))),
