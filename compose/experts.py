@@ -52,7 +52,7 @@ def _figures(every: Sequence[Figures]) -> Figures:
         discarded_energy=sum(figures.discarded_energy for figures in every),
         error=_root([figures.error for figures in every]),
         rounding=_root([figures.rounding for figures in every]),
-        products=_products(every),
+        products=sum((figures.products for figures in every[1:]), every[0].products),
         deviation=_optional_root([figures.deviation for figures in every]),
         cross_term_norm=_optional_root([figures.cross_term_norm for figures in every]),
         gauge_sensitivity=max((f.gauge_sensitivity for f in every if f.gauge_sensitivity is not None), default=None),
@@ -69,11 +69,6 @@ def _root(values: Sequence[float]) -> float:
 def _optional_root(values: Sequence[float | None]) -> float | None:
     present = [value for value in values if value is not None]
     return _root(present) if present else None
-
-
-def _products(every: Sequence[Figures]) -> tuple[tuple[float, ...], ...]:
-    rows = zip(*(figures.products for figures in every), strict=True)
-    return tuple(tuple(sum(values) for values in zip(*row, strict=True)) for row in rows)
 
 
 def _conflict(pairs: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:

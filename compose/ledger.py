@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class ModuleOutputFacts:
-    """A module's output without its tensors; the products, which many members make many, as plain numbers."""
+    """A module's output without its tensors; the products, which many members make many, apart."""
 
     figures: Figures
     products: Products
@@ -46,8 +46,8 @@ class ModuleOutputFacts:
 def facts(output: ModuleOutput) -> ModuleOutputFacts:
     """Let go of the tensors."""
     masks = tuple(mask.mask for mask in output.masks)
-    figures = replace(output.figures, products=())
-    return ModuleOutputFacts(figures, np.array(output.figures.products), output.retained, masks)
+    figures = replace(output.figures, products=_NONE)
+    return ModuleOutputFacts(figures, output.figures.products, output.retained, masks)
 
 
 def significant(value: float) -> float:

@@ -13,7 +13,9 @@ from functools import cached_property
 from math import inf, sqrt
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from compose.module import LoadedFactor
@@ -72,12 +74,19 @@ def stack(factors: tuple[LoadedFactor, ...]) -> Stacks:
         return torch.tensor(values, dtype=torch.float64, device=device).repeat_interleave(repeats)
 
     return Stacks(
-        raw_b=torch.cat([factor.b for factor in factors], dim=1),
+        raw_b=_side_by_side([factor.b for factor in factors]),
         raw_a=torch.cat([factor.a for factor in factors], dim=0),
         c=per_row([factor.coefficient for factor in factors]),
         scales=per_row([factor.scale for factor in factors]),
         owner=torch.eye(len(factors), dtype=torch.float64, device=device).repeat_interleave(repeats, dim=1),
     )
+
+
+def _side_by_side(columns: list[Tensor]) -> StackB:
+    if all(column.shape[1] == 1 for column in columns):
+        # Turned as a whole: put in one by one, single columns cost twice as much.
+        return torch.cat([column.T for column in columns]).T.contiguous()
+    return torch.cat(columns, dim=1)
 
 
 SHORTEST: Final = 1e-140
@@ -234,6 +243,6 @@ def rank_above(values: Values, floor: float) -> int:
     return int((values > floor).sum())
 
 
-def tuples(products: Products) -> tuple[tuple[float, ...], ...]:
-    """A small matrix as plain numbers."""
-    return tuple(tuple(row) for row in products.tolist())
+def as_numbers(products: Products) -> NDArray[np.float64]:
+    """A small matrix for the ledger, on whatever device it was made."""
+    return products.cpu().numpy()

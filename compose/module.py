@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from compose.shapes import FactorA, FactorB
 from schemas.composition import MaskRef
@@ -69,9 +72,9 @@ class Figures:
 
     `norm`, `singular_values` and `numerical_rank` belong to the target: the exact sum, or the dense delta the method
     defines. `error` is ``||target - stored||_F`` of the stored factors, `rounding` the part of it made by storing.
-    `products` are ``<D_i, D_j>`` of the members. Fields a method does not own are null; `conflict` is (coordinates
-    with both signs, coordinates with any kept value); `deviation` is ``||target - exact sum||_F`` of a method that is
-    not a sum.
+    `products` ``[J, J]`` are ``<D_i, D_j>`` of the members. Fields a method does not own are null; `conflict` is
+    (coordinates with both signs, coordinates with any kept value); `deviation` is ``||target - exact sum||_F`` of a
+    method that is not a sum.
     """
 
     norm: float
@@ -80,7 +83,7 @@ class Figures:
     discarded_energy: float
     error: float
     rounding: float
-    products: tuple[tuple[float, ...], ...]
+    products: NDArray[np.float64] = field(compare=False)
     deviation: float | None = None
     cross_term_norm: float | None = None
     gauge_sensitivity: float | None = None

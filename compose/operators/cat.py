@@ -11,7 +11,17 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from compose.lowrank import Grams, Stacks, factor_error, leading, product_norm, rank_above, stack, trace_norm, tuples
+from compose.lowrank import (
+    Grams,
+    Stacks,
+    as_numbers,
+    factor_error,
+    leading,
+    product_norm,
+    rank_above,
+    stack,
+    trace_norm,
+)
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.shapes import GramR, StackA, StackB
 from compose.tensors import round_once, store_dtype, work_dtype
@@ -122,5 +132,5 @@ def _figures(grams: Grams, error: float) -> Figures:
         discarded_energy=0.0,
         error=error,
         rounding=error,
-        products=tuples(grams.products()),
+        products=as_numbers(grams.products()),
     )

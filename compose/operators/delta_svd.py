@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from compose.lowrank import Stacks, grams_of, leading, product_norm, rank_above, stack, thin, trace_norm, tuples
+from compose.lowrank import Stacks, as_numbers, grams_of, leading, product_norm, rank_above, stack, thin, trace_norm
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.operators.decompose import pair, svd_choices
 from compose.shapes import FactorA, FactorB, Values
@@ -39,7 +39,7 @@ def delta_svd(module: ModuleInput) -> ModuleOutput:
         discarded_energy=float(s[rank:].square().sum()),
         error=losses.distance(stacks, s[rank:]),
         rounding=losses.norm,
-        products=tuples(grams.products()),
+        products=as_numbers(grams.products()),
     )
     return ModuleOutput(stored_a, stored_b, figures)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from compose.fields import TensorField
 from compose.lowrank import (
+    as_numbers,
     difference_norm,
     factor_error,
     grams_of,
@@ -20,7 +21,6 @@ from compose.lowrank import (
     rounding_floor,
     stack,
     triangle,
-    tuples,
 )
 from compose.masks import MaskRole
 from compose.merge import Merged, merge
@@ -102,7 +102,7 @@ def _figures(module: ModuleInput, sides: _Sides, rounding: float, gauge: float |
         discarded_energy=0.0,
         error=rounding,
         rounding=rounding,
-        products=tuples(grams_of(stacks).products()),
+        products=as_numbers(grams_of(stacks).products()),
         deviation=difference_norm(b, a, stacks.b * stacks.c, stacks.a),
         cross_term_norm=difference_norm(b, a, *own),
         gauge_sensitivity=gauge,

@@ -10,7 +10,7 @@ import torch
 
 from compose.fields import DeltaField, Field, energy, tiling
 from compose.krylov import Truncated, truncated_svd
-from compose.lowrank import Stacks, factor_error, grams_of, leading, stack, tuples
+from compose.lowrank import Stacks, as_numbers, factor_error, grams_of, leading, stack
 from compose.masks import MaskRole
 from compose.merge import Merged, merge
 from compose.module import Drop, Figures, ModuleInput, ModuleOutput
@@ -67,7 +67,7 @@ def _figures(
         discarded_energy=max(whole - float(svd.s.square().sum()), 0.0),
         error=error,
         rounding=rounding,
-        products=tuples(products),
+        products=as_numbers(products),
         deviation=deviation,
         conflict=merged.conflict,
         drops=_drops(module, prepared, merged, products),

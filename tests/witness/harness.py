@@ -85,7 +85,7 @@ def _errors(found: Found) -> Iterator[tuple[str, float, float]]:
     yield "error", abs(figures.error - missed), size
     yield "error of the best rank", abs(missed - math.sqrt(truth.discarded)), size
     yield "rounding", figures.rounding, size
-    yield "products", distance(figures.products, truth.products), size**2
+    yield "products", distance(tuple(map(tuple, figures.products)), truth.products), size**2
     yield "deviation", _optional_error(figures.deviation, truth.deviation), size
     yield "cross_term_norm", _optional_error(figures.cross_term_norm, truth.cross_terms), size
     yield "gauge_sensitivity", _gauge_error(figures, truth), size

@@ -277,7 +277,8 @@ def moved(figures: Figures, name: str) -> Figures:
     value: Any = getattr(figures, name)
     changed: Any
     if name == "products":
-        changed = ((value[0][0] + MOVE, *value[0][1:]), *value[1:])
+        changed = value.copy()
+        changed[0, 0] += MOVE
     elif name == "drops":
         changed = (replace(value[0], drawn=value[0].drawn + MOVE), *value[1:])
     elif name == "singular_values":

@@ -240,6 +240,7 @@ def test_repetition_gives_the_same_bits_and_leaves_the_inputs_alone() -> None:
         assert torch.equal(first.a, second.a), (method, space)
         assert torch.equal(first.b, second.b), (method, space)
         assert first.figures == second.figures, (method, space)
+        assert first.figures.products.tolist() == second.figures.products.tolist(), (method, space)
     for (a, b), (old_a, old_b) in zip(pairs, before, strict=True):
         assert torch.equal(a, old_a)
         assert torch.equal(b, old_b)
