@@ -71,7 +71,7 @@ def _compose_once(
     with context.store.scratch.folder() as folder:
         composed = context.composer.compose(order, folder, progress)
         witnesses = witness.reports(composed.families)
-        blob = context.store.put_file(composed.file)
+        blob = context.store.move_file(composed.file)
     composition = _manifest(question.spec, answer.admission, composed, witnesses)
     return _store(context, name, composition, composed, blob, answer)
 

@@ -81,7 +81,7 @@ def _compute(context: Context, subject: Subject) -> Conversion:
         output = output_of(recipe, converted)
         if output == subject.parent:
             return _unchanged(context, subject)
-        blob = context.store.put_file(converted.file)
+        blob = context.store.move_file(converted.file)
 
     def work(change: Change) -> Conversion:
         manifests.put(change, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -65,6 +66,18 @@ class BlobStore(ABC):
             UsageProblemError: `FILE_UNREADABLE`.
         """
         return self._put(read_blocks(path), expect, progress)
+
+    def move_file(self, path: Path) -> BlobDigests:
+        """Store a file out of a scratch folder, read once; it is whole and on disk, and where it can it moves.
+
+        Raises:
+            UsageProblemError: `FILE_UNREADABLE`.
+        """
+        digests = hash_blocks(read_blocks(path))
+        path.chmod(0o444)
+        os.utime(path)
+        self._keep(Staged(path, digests))
+        return digests
 
     @contextmanager
     def shelf(self) -> Iterator[Shelf]:

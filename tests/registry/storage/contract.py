@@ -92,6 +92,15 @@ class BlobStoreContract:
         assert store.local_path(digest_of(data)).read_bytes() == data
         assert store.verify(digest_of(data)) == puts[0]
 
+    def test_a_file_moved_out_of_scratch_is_the_blob_that_a_put_makes(self, store: BlobStore, tmp_path: Path) -> None:
+        data = pattern(4 * 2**20 + 1)
+        (tmp_path / "file").write_bytes(data)
+        with store.scratch.folder() as folder:
+            (folder / "file").write_bytes(data)
+            moved = store.move_file(folder / "file")
+        assert store.read(moved.digest) == data
+        assert store.put_file(tmp_path / "file") == moved
+
     def test_put_reports_every_byte_of_progress(self, store: BlobStore, tmp_path: Path) -> None:
         file = tmp_path / "file"
         file.write_bytes(pattern(9 * 2**20))

@@ -80,6 +80,19 @@ def test_many_files_are_on_disk_before_they_are_visible_and_each_folder_once_aft
     assert sum(files for _, files in synced[601:]) == 600
 
 
+def test_a_file_moved_out_of_scratch_is_not_copied_and_is_young_and_read_only(store: FolderStore) -> None:
+    with store.scratch.folder() as folder:
+        file = folder / "made"
+        file.write_bytes(b"abc")
+        os.utime(file, (0, 0))
+        made = file.stat().st_ino
+        digests = store.move_file(file)
+    status = store.local_path(digests.digest).stat()
+    assert status.st_ino == made
+    assert status.st_mode & 0o222 == 0
+    assert status.st_mtime > 0
+
+
 def test_a_symbolic_link_in_place_of_a_blob_is_no_blob(store: FolderStore, root: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"abc")
