@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 import pytest
@@ -149,6 +150,23 @@ def test_the_same_manifest_in_another_spelling_is_a_mismatch(node: str) -> None:
     with pytest.raises(DigestMismatchError) as caught:
         type(manifest).parse(json.dumps(manifest.document()).encode())
     assert caught.value.code == "NOT_CANONICAL"
+
+
+@pytest.mark.parametrize("node", ["adapter", "conversion", "publication"])
+def test_of_two_that_differ_in_digests_both_are_held_to_their_bytes(node: str) -> None:
+    model, data = type(CHAIN[node]), CHAIN[node].canonical()
+    assert model.parse(data) == CHAIN[node]
+    other = re.sub(rb"blake3:[0-9a-f]+", lambda found: b"blake3:" + found[0][:6:-1], data)
+    assert other != data
+    read = model.parse(other)
+    assert read.canonical() == canonical_bytes(read.document()) == other
+    assert read.digest == manifest_digest(model.KIND, other)
+    for spelling in (other.replace(b":", b": ", 1), json.dumps(read.document()).encode()):
+        with pytest.raises(DigestMismatchError):
+            model.parse(spelling)
+    upper = re.sub(rb"blake3:[0-9a-f]+", lambda found: b"blake3:" + found[0][7:].upper(), data)
+    with pytest.raises(RefusedError):
+        model.parse(upper)
 
 
 @pytest.mark.parametrize("node", sorted(PARENTS.keys() - {"kv_identity"}))
