@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Final
 
 from blake3 import blake3
@@ -57,8 +58,7 @@ class TensorHasher:
     """Streaming digest of one tensor: header first, then its raw little-endian contiguous bytes in any block sizes."""
 
     def __init__(self, dtype: str, shape: Sequence[int]) -> None:
-        self._hash = blake3(derive_key_context="adapter-registry v1 tensor")
-        self._hash.update(tensor_header(dtype, shape))
+        self._hash = _begun(dtype, tuple(shape)).copy()
 
     def update(self, block: bytes | memoryview) -> None:
         """Take in the next bytes of the tensor."""
@@ -67,6 +67,12 @@ class TensorHasher:
     def finish(self) -> Digest:
         """The digest of the whole tensor."""
         return PREFIX + self._hash.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _begun(dtype: str, shape: tuple[int, ...]) -> blake3:
+    """The hash behind the header: many tensors have the same one."""
+    return blake3(tensor_header(dtype, shape), derive_key_context="adapter-registry v1 tensor")
 
 
 def tensor_header(dtype: str, shape: Sequence[int]) -> bytes:
