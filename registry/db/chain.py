@@ -42,7 +42,7 @@ _HEAD: Final = Prepared(
 
 _array: Final = json.JSONEncoder(separators=(",", ":")).encode
 _quoted: Final = json.encoder.encode_basestring_ascii
-_PLAIN: Final = (str, int)
+_PLAIN: Final = frozenset({str, int})
 
 RowMark = tuple[str, str, str]
 """Table, key (JSON array of the key cells), digest of the row."""
@@ -70,16 +70,14 @@ class AuditHead:
 
 def marks(table: Table, rows: Iterable[Sequence[Any]]) -> list[RowMark]:
     """The marks of rows given as their cells in column order."""
-    name = _cell(table.name)
+    begun = blake3(_cell(table.name), derive_key_context=ROW_CONTEXT)
     places = [place for place, column in enumerate(table.columns) if column.primary_key]
-    return [
-        (
-            table.name,
-            _key([cells[place] for place in places]),
-            blake3(name + b"".join(map(_cell, cells)), derive_key_context=ROW_CONTEXT).hexdigest(),
-        )
-        for cells in rows
-    ]
+    texts, found = _Texts(), []
+    for cells in rows:
+        hasher = begun.copy()
+        hasher.update(b"".join([texts[cell] if type(cell) is str else _cell(cell) for cell in cells]))
+        found.append((table.name, _key([cells[place] for place in places]), hasher.hexdigest()))
+    return found
 
 
 def marks_json(marks: Sequence[RowMark]) -> str:
@@ -158,9 +156,17 @@ def _utf8(text: str | bytes) -> bytes:
 
 def _key(cells: Sequence[Any]) -> str:
     """Key cells as a JSON array: what the encoder writes, at a third of its price for text and integers."""
-    if not all(type(cell) in _PLAIN for cell in cells):
+    if not _PLAIN.issuperset(map(type, cells)):
         return _array(cells)
     return f"[{','.join([_quoted(cell) if type(cell) is str else str(cell) for cell in cells])}]"
+
+
+class _Texts(dict[str, bytes]):
+    """Text cells as bytes, each written once: the rows of a change name the same things again and again."""
+
+    def __missing__(self, text: str) -> bytes:
+        data = self[text] = _cell(text)
+        return data
 
 
 def _cell(value: int | str | bytes | float | None) -> bytes:

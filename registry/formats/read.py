@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
+from secrets import token_hex
 from shutil import rmtree
 from tempfile import gettempdir
 from typing import Final
-from uuid import uuid4
 
 from registry.formats import remarks
 from registry.formats.build import Scanned, replaced, replaced_problems, scanned, written
@@ -34,6 +35,10 @@ KEPT: Final = (
     "tokenizer_config.json", "trainer_state.json", "vocab.json", "vocab.txt",
 )  # fmt: skip
 """Files producers put beside an adapter: kept as packaging. Others are left alone unless they hold tensors."""
+
+_OWN: Final = token_hex(16)
+_READ: Final = count()
+"""What scratch folders are called: nobody can guess it, and no two readings, here or in a fork, call theirs alike."""
 
 
 def read_adapter(
@@ -91,11 +96,11 @@ def read_adapter(
 @contextmanager
 def _own_scratch() -> Iterator[Path]:
     """A folder that comes to be only when a tensor is rearranged, which few directories need."""
-    folder = Path(gettempdir()) / f"adapter-{uuid4().hex}"
+    folder = f"{gettempdir()}/adapter-{_OWN}-{os.getpid()}-{next(_READ)}"
     try:
-        yield folder
+        yield Path(folder)
     finally:
-        if folder.is_dir():
+        if os.access(folder, os.F_OK):
             rmtree(folder, ignore_errors=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -80,6 +81,9 @@ def _zero(piece: Piece, tensors: Scanned) -> bool:
 
 
 def _values(stream: BinaryIO, entry: TensorEntry) -> Floats | None:
-    stream.seek(entry.offset)
-    data = stream.read(entry.length)
+    if isinstance(stream, BytesIO):
+        data: bytes | memoryview = memoryview(stream.getvalue())[entry.offset : entry.offset + entry.length]
+    else:
+        stream.seek(entry.offset)
+        data = stream.read(entry.length)
     return floats(data, entry.dtype, entry.shape) if len(data) == entry.length else None

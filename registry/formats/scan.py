@@ -12,7 +12,7 @@ from registry.formats.directory import Directory, stream_size
 from registry.formats.readings import FileReading, Progress, TensorLocation
 from registry.formats.report import problem
 from registry.formats.safetensors_file import Header, TensorEntry, read_header
-from registry.formats.values import ValueScan
+from registry.formats.values import ValueScan, all_zero
 from registry.hashing import file_blocks, hash_blocks
 from schemas.base import TensorRef
 from schemas.digests import BlobHasher, Digest, TensorHasher
@@ -88,12 +88,28 @@ def _scan_kept(
     data: bytes, entries: tuple[TensorEntry, ...], name: str, values: bool, progress: Progress | None
 ) -> ScannedFile:
     """A small file whose bytes the directory keeps."""
-    hasher, tensors = BlobHasher(), _Tensors(entries, values)
+    hasher, whole = BlobHasher(), memoryview(data)
     hasher.update(data)
-    tensors.update(memoryview(data))
+    zeros = _zeros(whole, entries) if values else None
+    tensors = _Tensors(entries, values and zeros is None)
+    tensors.update(whole)
     if progress is not None:
         progress(len(data))
-    return ScannedFile(FileReading(name, hasher.finish()), tuple(tensors.scanned))
+    scanned = tensors.scanned
+    if zeros is not None:
+        scanned = [
+            ScannedTensor(item.entry, item.digest, None, zero) for item, zero in zip(scanned, zeros, strict=True)
+        ]
+    return ScannedFile(FileReading(name, hasher.finish()), tuple(scanned))
+
+
+def _zeros(data: memoryview, entries: tuple[TensorEntry, ...]) -> list[bool] | None:
+    """Whether all values are zero, by tensor; null where one look at all of them does not tell."""
+    if len({entry.dtype for entry in entries}) != 1:
+        return None
+    start, lengths = entries[0].offset, [entry.length for entry in entries]
+    end = entries[-1].offset + entries[-1].length
+    return all_zero(data[start:end], entries[0].dtype, lengths) if end - start == sum(lengths) else None
 
 
 def _scan_blocks(

@@ -51,7 +51,8 @@ def repetition(placed: Sequence[Placed], read: ReadEntry, weight: ReadWeight) ->
     """
     plain = [place for place in placed if place.layer.kind == "linear" and place.rank and len(place.layer.weights) == 1]
     chosen = plain[:: max(1, -(-len(plain) // MOST_MODULES))]
-    found = [result for place in chosen for result in _compared(place, read, weight)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [result for place in chosen for result in _compared(place, read, weight)]
     if not found:
         return None
     correlations, shares, chances = zip(*found, strict=True)
@@ -64,9 +65,9 @@ def _compared(place: Placed, read: ReadEntry, weight: ReadWeight) -> Iterable[tu
     if a is None or b is None or w is None or w.shape != (b.shape[0], a.shape[1]):
         return
     scale = place.piece.scale.value
-    with np.errstate(over="ignore", invalid="ignore"):
-        inner, square = _inner(w, a, b)
-        size, norm = sqrt(max(square, 0.0)) * abs(scale), float(np.linalg.norm(w))
+    inner, square = _inner(w, a, b)
+    flat = w.ravel()
+    size, norm = sqrt(max(square, 0.0)) * abs(scale), float(np.sqrt(flat.dot(flat)))
     if isfinite(inner) and isfinite(size) and size and norm:
         yield inner * scale / (size * norm), inner * scale / size**2, 1.0 / sqrt(w.size)
 
@@ -75,5 +76,5 @@ def _inner(w: Floats, a: Floats, b: Floats) -> tuple[float, float]:
     """<W, B A> and <B A, B A>, by the product itself where it is smaller than the Gram matrices."""
     if a.shape[0] >= min(w.shape):
         product = b @ a
-        return float(np.sum(w * product)), float(np.sum(product * product))
-    return float(np.sum((b.T @ w) * a)), float(np.sum((b.T @ b) * (a @ a.T)))
+        return float((w * product).sum()), float((product * product).sum())
+    return float(((b.T @ w) * a).sum()), float(((b.T @ b) * (a @ a.T)).sum())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -65,7 +67,21 @@ class ValueScan:
         self._seen += values.size
 
 
-def floats(data: bytes, dtype: str, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
+def all_zero(data: memoryview, dtype: str, lengths: Sequence[int]) -> list[bool] | None:
+    """Whether all values are zero, of tensors of so many bytes one behind the other: one look for many small ones.
+
+    Null where a value is not finite, a tensor is empty, or the dtype is no floating one: `ValueScan` tells more.
+    """
+    bits = _LAYOUTS.get(dtype)
+    if bits is None or min(lengths, default=0) == 0:
+        return None
+    values = np.frombuffer(data, dtype=bits.dtype)
+    starts = [start // bits.width for start in accumulate(lengths[:-1], initial=0)]
+    largest: list[int] = np.maximum.reduceat(values & values.dtype.type(bits.magnitude), starts).tolist()
+    return None if max(largest) >= bits.not_finite else [not item for item in largest]
+
+
+def floats(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
     """Values as float32 for measurements; null for a dtype that is no plain float."""
     if dtype == "BF16":
         wide = np.frombuffer(data, "<u2").astype("<u4") << np.uint32(16)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from registry.formats.values import ValueScan
+from registry.formats.values import ValueScan, all_zero
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,16 @@ def test_first_not_finite_is_the_flat_index_whatever_the_blocks(values: np.ndarr
     bad = np.flatnonzero(~np.isfinite(values))
     assert scan.first_not_finite == (int(bad[0]) if bad.size else None)
     assert scan.all_zero == (not values.any())
+
+
+@given(
+    st.lists(arrays(np.float32, st.integers(0, 5), elements=st.sampled_from([0.0, -0.0, 1e-45, np.nan])), max_size=5)
+)
+def test_one_look_tells_zeros_of_many_tensors_or_nothing(tensors: list[np.ndarray]) -> None:
+    lengths = [values.nbytes for values in tensors]
+    found = all_zero(memoryview(b"".join(values.tobytes() for values in tensors)), "F32", lengths)
+    plain = tensors and all(values.size and np.isfinite(values).all() for values in tensors)
+    assert found == ([not values.any() for values in tensors] if plain else None)
 
 
 def test_double_precision_is_checked() -> None:
