@@ -8,6 +8,7 @@ norm comes from two Gram matrices, ``||B A||_F^2 = tr((B^T B)(A A^T))``, where t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, sqrt
@@ -102,9 +103,28 @@ SMALLEST: Final = 1e-280
 """A square below it may have lost digits to underflow."""
 
 
+TILE: Final = 1 << 17
+"""Elements in work at once: a core's own cache holds their float64 forms, and memory does not grow with the module."""
+
+
+def tiles(rows: Tensor) -> Iterator[slice]:
+    """Column ranges of short, wide rows."""
+    width = max(1, TILE // len(rows))
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
+
+
+def gram_of(rows: Tensor) -> GramR:
+    """``X X^T`` of short, wide rows."""
+    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for columns in tiles(rows):
+        tile = rows[:, columns].to(torch.float64)
+        gram.addmm_(tile, tile.T)
+    return gram
+
+
 @dataclass(frozen=True)
 class Thin:
-    """Thin QR ``X = Q R``, m = min(d, k); where `q` is null, Q is ``X R^-1`` and never formed."""
+    """Thin QR ``X = Q R``, m = min(d, k); where `q` is null, Q is ``X R^-1`` and never formed. X is as stored."""
 
     x: Columns
     r: Triangle
@@ -114,8 +134,11 @@ class Thin:
         """``Q small``; as rows, since short, wide products are the fast ones."""
         if self.q is not None:
             return (small.T @ self.q.T).T
-        solved: Tensor = torch.linalg.solve_triangular(self.r, small, upper=True)
-        return (solved.T @ self.x.T).T
+        solved: Tensor = torch.linalg.solve_triangular(self.r, small, upper=True).T
+        out = solved.new_empty(len(solved), len(self.x))
+        for rows in tiles(self.x.T):
+            torch.mm(solved, self.x[rows].to(torch.float64).T, out=out[:, rows])
+        return out.T
 
 
 def thin(columns: Columns, gram: Gram | None = None) -> Thin:
@@ -123,7 +146,7 @@ def thin(columns: Columns, gram: Gram | None = None) -> Thin:
     r = _cholesky(columns, gram)
     if r is not None:
         return Thin(columns, r, None)
-    q, r = torch.linalg.qr(columns)
+    q, r = torch.linalg.qr(columns.to(torch.float64))
     return Thin(columns, r, q)
 
 
@@ -135,7 +158,7 @@ def triangle(columns: Columns, gram: Gram | None = None) -> Triangle:
 
 def _cholesky(columns: Columns, gram: Gram | None) -> Triangle | None:
     """R by the Gram matrix, several times faster than QR; null for columns too dependent to square their condition."""
-    gram = columns.T @ columns if gram is None else gram
+    gram = gram_of(columns.T) if gram is None else gram
     lengths = gram.diagonal().sqrt()
     if columns.shape[0] < columns.shape[1] or not bool((lengths > SHORTEST).all()):
         return None
@@ -213,7 +236,7 @@ class Grams:
 
 def grams_of(stacks: Stacks) -> Grams:
     """Both Gram matrices."""
-    return Grams(stacks.b.T @ stacks.b, stacks.a @ stacks.a.T, stacks)
+    return Grams(gram_of(stacks.raw_b.T), gram_of(stacks.raw_a), stacks)
 
 
 def rounding_floor(b: FactorB, a: FactorA) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,18 +14,17 @@ from compose.lowrank import (
     Stacks,
     as_numbers,
     factor_error,
+    gram_of,
     leading,
     product_norm,
     rank_above,
     stack,
+    tiles,
     trace_norm,
 )
 from compose.module import Figures, ModuleInput, ModuleOutput
 from compose.shapes import GramR, StackA, StackB
 from compose.tensors import round_once, store_dtype, work_dtype
-
-TILE: Final = 1 << 17
-"""Elements in work at once: a core's own cache holds their float64 forms, and memory does not grow with the module."""
 
 
 def cat(module: ModuleInput) -> ModuleOutput:
@@ -39,7 +36,7 @@ def cat(module: ModuleInput) -> ModuleOutput:
     stacks = stack(module.factors)
     a = _weighted(stacks, work, store)
     b = stacks.raw_b if stacks.raw_b.dtype == store else round_once(stacks.b, store)
-    grams = Grams(_gram(stacks.raw_b.T), a.gram, stacks)
+    grams = Grams(gram_of(stacks.raw_b.T), a.gram, stacks)
     error = trace_norm(grams.b, a.loss) if b is stacks.raw_b else None
     return ModuleOutput(a.stored, b, _figures(grams, _error(stacks, b, a.stored) if error is None else error))
 
@@ -58,7 +55,7 @@ def _weighted(stacks: Stacks, work: torch.dtype, store: torch.dtype) -> _Weighte
     stored = _stored(stacks, work, store)
     gram, loss = (c.new_zeros(len(raw), len(raw)) for _ in range(2))
     exact = stored.dtype == raw.dtype and bool((c.square() == c.abs()).all())
-    for columns in _tiles(raw):
+    for columns in tiles(raw):
         tile = raw[:, columns].to(torch.float64)
         gram.addmm_(tile, tile.T)
         if not exact:
@@ -80,7 +77,7 @@ def _stored(stacks: Stacks, work: torch.dtype, store: torch.dtype) -> StackA:
             rows = slice(start, start := start + len(list(run)))
             torch.mul(raw[rows], c, out=stored[rows])
         return stored
-    for columns in _tiles(raw):
+    for columns in tiles(raw):
         stored[:, columns] = _rounded(raw[:, columns], stacks.c[:, None], work, store)
     return stored
 
@@ -101,20 +98,6 @@ def _in_one(c: float, work: torch.dtype, store: torch.dtype, device: torch.devic
     finite = every[every.isfinite()]
     once = _rounded(finite, torch.tensor(c, dtype=torch.float64, device=device), work, store)
     return torch.equal((finite * c).view(torch.int16), once.view(torch.int16))
-
-
-def _gram(rows: Tensor) -> GramR:
-    """``X X^T`` of short, wide rows."""
-    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
-    for columns in _tiles(rows):
-        tile = rows[:, columns].to(torch.float64)
-        gram.addmm_(tile, tile.T)
-    return gram
-
-
-def _tiles(rows: Tensor) -> Iterator[slice]:
-    width = max(1, TILE // len(rows))
-    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
 
 
 def _error(stacks: Stacks, b: StackB, a: StackA) -> float:

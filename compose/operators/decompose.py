@@ -21,11 +21,10 @@ def pair(u: FactorB, s: Values, vh: FactorA, choices: SvdChoices) -> tuple[Tenso
     Signs are fixed so that the entry of largest magnitude in each row of A, the first of equals, is positive.
     """
     signs = _row_signs(vh)
-    u, vh = u * signs, vh * signs[:, None]
     if choices.split == "sqrt":
-        root = s.sqrt()
+        root = s.sqrt() * signs
         return u * root, vh * root[:, None]
-    return u * s, vh
+    return u * (s * signs), vh * signs[:, None]
 
 
 def _row_signs(rows: FactorA) -> Values:

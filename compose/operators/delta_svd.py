@@ -26,7 +26,7 @@ def delta_svd(module: ModuleInput) -> ModuleOutput:
     work, store = work_dtype(module.choices.dtype), store_dtype(module.choices.dtype)
     stacks = stack(module.factors)
     grams = grams_of(stacks)
-    left, right = thin(stacks.b, grams.b), thin(stacks.a.T, grams.a)
+    left, right = thin(stacks.raw_b, grams.b), thin(stacks.raw_a.T, grams.a)
     u, s, vh = torch.linalg.svd((left.r * stacks.c) @ right.r.T, full_matrices=False)
     rank = module.rank
     b, a = pair(left.times(u[:, :rank]), s[:rank], right.times(vh[:rank].T).T, svd_choices(module.choices))
