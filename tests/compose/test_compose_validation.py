@@ -70,7 +70,9 @@ def test_a_scale_that_is_not_finite_is_refused(one: Member) -> None:
 
 def test_a_member_without_factors_and_a_module_twice_are_refused(one: Member) -> None:
     assert codes(request("cat", [one, replace(one, factors=())])) == [("FACTORS_EMPTY", ("members", 1))]
-    assert codes(request("cat", [replace(one, factors=one.factors * 2)])) == [("MODULE_TWICE", ("members", 0, "m"))]
+    assert codes(request("cat", [replace(one, factors=(*one.factors, *one.factors))])) == [
+        ("MODULE_TWICE", ("members", 0, "m"))
+    ]
 
 
 def test_a_transposed_factor_and_a_wrong_rank_are_refused(one: Member) -> None:
