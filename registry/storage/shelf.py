@@ -7,6 +7,7 @@ reason, can still be stored from where it was read.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -48,8 +49,9 @@ class Shelf:
             file = os.open(part, _NEW, 0o444)
             try:
                 write_all(file, memoryview(data))
-                # begins writing to the disk, so that `settle` waits once for many files rather than for one by one
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                if sys.platform == "linux":
+                    # begins writing to the disk, so that `settle` waits for many files at once rather than one by one
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             except OSError:
                 os.close(file)
                 part.unlink()
