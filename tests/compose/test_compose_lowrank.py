@@ -60,3 +60,14 @@ def test_the_error_of_a_stored_pair_is_its_distance_to_the_exact_sum(
     exact = sum(weight * b @ a for weight, (a, b) in zip((0.7, -1.3), pairs, strict=True))
     distance = float(torch.linalg.norm(exact - product(made)))
     assert made.figures.error == pytest.approx(distance, rel=1e-8)
+
+
+def test_the_error_keeps_its_digits_where_the_basis_is_least_orthogonal() -> None:
+    # Columns as dependent as Cholesky takes them: what it lost showed first here.
+    generator = torch.Generator().manual_seed(7)
+    shared, own = torch.randn(60, 1, generator=generator), torch.randn(60, 4, generator=generator)
+    near = (shared + 0.025 * own).double()
+    assert thin(near).q is None
+    made = delta_svd(module_input([(near.T.contiguous(), near)], rank=4, dtype=DtypeChoices(store="bfloat16")))
+    distance = float(torch.linalg.norm(near @ near.T - product(made)))
+    assert made.figures.error == pytest.approx(distance, rel=5e-10)
