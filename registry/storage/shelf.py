@@ -39,7 +39,7 @@ class Shelf:
     def put(self, digest: Digest, data: bytes) -> None:
         """Write bytes that have this digest. After `settle` they are there, unless the disk would not take them."""
         name = digest.removeprefix(PREFIX)
-        if digest in self._seen or os.access(f"{self._blobs}/{name[:2]}/{name}", os.F_OK):
+        if digest in self._seen or self._stored(name):
             return
         if len(self._seen) >= _SEEN:
             self._seen.clear()
@@ -79,6 +79,9 @@ class Shelf:
     def drop(self, digest: Digest) -> None:
         """Remove a file; nothing happens when it is not there."""
         self._path(digest).unlink(missing_ok=True)
+
+    def _stored(self, name: str) -> bool:
+        return self._blobs is not None and os.access(f"{self._blobs}/{name[:2]}/{name}", os.F_OK)
 
     def _path(self, digest: Digest) -> Path:
         return self._folder / digest.removeprefix(PREFIX)
