@@ -115,7 +115,7 @@ def _read(files: Files, sources: Sequence[TensorSource], rooms: Sequence[int], m
     first = start = stop = 0
     for number, (source, room) in enumerate(zip(sources, rooms, strict=True)):
         before = sources[number - 1]
-        if stop > start and not (source.offset == before.offset + rooms[number - 1] and source.path == before.path):
+        if number and not (source.offset == before.offset + rooms[number - 1] and source.path == before.path):
             files.read(sources[first:number], memory[start:stop])
             first, start = number, stop
         stop += room
