@@ -64,10 +64,9 @@ class Shelf:
         for file, part in begun:
             try:
                 os.fsync(file)
-            except OSError:
-                part.unlink()
-            else:
                 part.rename(part.with_suffix(""))
+            except OSError:
+                part.unlink(missing_ok=True)
             finally:
                 os.close(file)
 
