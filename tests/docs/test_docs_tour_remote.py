@@ -19,6 +19,9 @@ from tests.support.ports import free_port
 OPERATORS: Final = "registry init"
 OWN: Final = tuple(f"$ {line}" for line in (OPERATORS, "registry verify --deep"))
 """What says where the registry is, or counts the audit events of uploads and jobs: commands whose output differs."""
+COMPARED: Final = "base weights             correlation 0.00282 with the factors"
+AWAY: Final = "base weights             not verified: none of them can be read"
+"""The tour sends no bytes of its base: a registry of this machine reads them where they lie, a server cannot."""
 
 
 class Shared(Session):
@@ -45,6 +48,12 @@ class Shared(Session):
         return super().run(command)
 
 
+def but_for_weights(difference: str) -> bool:
+    """Whether a command's output is the page's, but for weights that nobody could compare with."""
+    page, _, observed = difference.partition("--- the page says\n")[2].partition("\n--- it is\n")
+    return page.replace(COMPARED, AWAY) == observed
+
+
 @pytest.fixture
 def shared(tmp_path: Path, postgres_server: PostgresServer, object_server: ObjectServer) -> Iterator[Shared]:
     """A session before a server whose database is PostgreSQL and whose store is S3."""
@@ -63,5 +72,7 @@ def shared(tmp_path: Path, postgres_server: PostgresServer, object_server: Objec
 
 def test_the_tour_works_unchanged_before_a_server_on_postgresql_and_s3(shared: Shared) -> None:
     differences = [text for text in run_page(ROOT / "README.md", shared) if not text.startswith(OWN)]
-    assert not differences, "\n\n".join(differences)
+    unexpected = [text for text in differences if not but_for_weights(text)]
+    assert not unexpected, "\n\n".join(unexpected)
+    assert len(differences) == 1, "the comparison with the base's weights, which the server does not have"
     assert not list((shared.folder / "tour").iterdir()), "nothing was kept on the reader's machine"
