@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple, get_args
 
 from sqlalchemy import CTE, bindparam, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from registry.db import channels
-from registry.db.prepared import Chosen, Picked, Prepared
+from registry.db.prepared import Cells, Picked, Prepared
 from registry.db.problems import found
 from registry.db.rows import EdgeRow, GenerationArtifactRow, GenerationRow, ManifestRow
 from registry.db.rows.core import BYTEWISE
@@ -90,37 +90,45 @@ _WALKS: Final = {
     direction: select(_reached(direction).c.digest).limit(bindparam("most")) for direction in get_args(Direction)
 }
 _MADE_FROM_IT: Final = Prepared(_WALKS["down"])
-_KINDS: Final = {
-    direction: Picked(select(ManifestRow.digest, ManifestRow.kind), ManifestRow.digest, walk)
+_STEPS: Final = {
+    direction: Picked(
+        select(ManifestRow.digest, ManifestRow.kind, _ends(direction)[1], EdgeRow.role, EdgeRow.position).outerjoin(
+            EdgeRow, _ends(direction)[0] == ManifestRow.digest
+        ),
+        ManifestRow.digest,
+        walk,
+    )
     for direction, walk in _WALKS.items()
 }
-_EDGES: Final = {
-    direction: Chosen(select(EdgeRow.child, EdgeRow.parent, EdgeRow.role, EdgeRow.position), _ends(direction)[0])
-    for direction in get_args(Direction)
-}
+"""What is reached with its kind, once for each edge to what follows it, and once where nothing does."""
 
 
 def _lineage(reader: Reader, digest: Digest, direction: Direction, limit: int) -> Lineage:
-    reached = _KINDS[direction].rows(reader.connection, digest=digest, most=limit + 1)
-    kinds = {row[0]: row[1] for row in reached}
+    steps = _STEPS[direction].rows(reader.connection, digest=digest, most=limit + 1)
+    kinds = {here: kind for here, kind, *_ in steps}
     found(kinds.get(digest), "MANIFEST_UNKNOWN", f"a manifest {digest}", "List what is registered with `registry ls`.")
-    between = _EDGES[direction].rows(reader.connection, kinds)
-    rows = sorted((row for row in between if row[0] in kinds and row[1] in kinds), key=itemgetter(0, 2, 3, 1))
-    depths = _depths(digest, [(row[0], row[1]) if direction == "up" else (row[1], row[0]) for row in rows])
+    between = [step for step in steps if step[2] in kinds]
+    depths = _depths(digest, between)
     order = sorted(depths, key=lambda item: (depths[item], item))
+    edges = [_edge(direction, *step) for step in between]
     return Lineage(
         root=digest,
         direction=direction,
         nodes=tuple([Node(item, kinds[item], depths[item]) for item in order]),
-        edges=tuple([Edge(*row) for row in rows]),
+        edges=tuple(sorted(edges, key=attrgetter("child", "role", "position", "parent"))),
         truncated=len(kinds) > limit,
     )
 
 
-def _depths(root: Digest, steps: Iterable[tuple[Digest, Digest]]) -> dict[Digest, int]:
+def _edge(direction: Direction, here: Digest, _: str, there: Digest, role: str, position: int) -> Edge:
+    child, parent = (here, there) if direction == "up" else (there, here)
+    return Edge(child, parent, role, position)
+
+
+def _depths(root: Digest, steps: Iterable[Cells]) -> dict[Digest, int]:
     """Fewest steps from the root to each manifest, breadth first."""
     following: dict[Digest, list[Digest]] = {}
-    for here, there in steps:
+    for here, _, there, *_ in steps:
         following.setdefault(here, []).append(there)
     depths, queue = {root: 0}, deque([root])
     while queue:

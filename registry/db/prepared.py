@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
 
@@ -55,7 +56,7 @@ class Prepared:
         """Its rows."""
         text, order, fixed = self._text(connection.dialect)
         given = {**fixed, **values}
-        return connection.exec_driver_sql(text, tuple(given[name] for name in order)).all()
+        return _rows(connection, text, tuple([given[name] for name in order]))
 
     def first(self, connection: Connection, **values: Cell) -> Cells | None:
         """Its first row, or None."""
@@ -72,7 +73,7 @@ class Prepared:
 
     def in_order(self, connection: Connection, values: Sequence[Any]) -> Sequence[Cells]:
         """Its rows, the parameters given in the order in which it mentions them."""
-        return connection.exec_driver_sql(self._text(connection.dialect)[0], tuple(values)).all()
+        return _rows(connection, self._text(connection.dialect)[0], tuple(values))
 
     def _text(self, dialect: Dialect) -> tuple[str, tuple[str, ...], Mapping[str, Any]]:
         if dialect.name not in self._texts:
@@ -81,6 +82,12 @@ class Prepared:
             made = cast(SQLCompiler, self._statement.compile(dialect=positional, compile_kwargs=options))
             self._texts[dialect.name] = str(made), tuple(made.positiontup or ()), dict(made.params)
         return self._texts[dialect.name]
+
+
+def _rows(connection: Connection, text: str, values: Cells) -> Sequence[Cells]:
+    """The driver's tuples: SQLAlchemy's rows, which know their columns' names, would cost as much again."""
+    with closing(connection.exec_driver_sql(text, values)) as result:
+        return result.cursor.fetchall()
 
 
 class Picked:

@@ -64,7 +64,7 @@ def names(
 def show(context: Context, ref: str) -> Shown:
     """Everything known about one manifest, re-hashed on the way."""
     with context.database.reading() as reader:
-        digest = resolve.digest_of(reader, ref)
+        digest = resolve.asked(reader, ref)
         manifest = manifests.get(reader, digest)
         measured = records.measurements(reader, digest)
         ran = records.run_records(reader, digest)
@@ -96,7 +96,7 @@ def diff(context: Context, left: str, right: str) -> tuple[Difference, ...]:
 def line(context: Context, ref: str, direction: Literal["up", "down"], *, live: bool = False) -> Lineage:
     """Ancestors (`up`) or descendants (`down`); with `live` also the channels that serve it or what was made of it."""
     with context.database.reading() as reader:
-        digest = resolve.digest_of(reader, ref)
+        digest = resolve.asked(reader, ref)
         walk = lineage.ancestors if direction == "up" else lineage.descendants
         found = walk(reader, digest)
         serving = lineage.live(reader, digest) if live else ()

@@ -13,7 +13,7 @@ from schemas.base import BaseManifest, TensorRef
 from schemas.composition import CompositionManifest
 from schemas.conversion import ConversionManifest
 from schemas.digests import Digest
-from schemas.names import parse_ref
+from schemas.names import DigestRef, parse_ref
 from schemas.release import CandidateManifest
 from schemas.router import RouterManifest
 
@@ -21,6 +21,12 @@ from schemas.router import RouterManifest
 def digest_of(reader: Reader, ref: str) -> Digest:
     """The digest a reference means."""
     return refs.resolve(reader, parse_ref(ref))
+
+
+def asked(reader: Reader, ref: str) -> Digest:
+    """The same for who looks it up right away: a whole digest may be one of nothing."""
+    parsed = parse_ref(ref)
+    return parsed.digest if isinstance(parsed, DigestRef) and parsed.whole else refs.resolve(reader, parsed)
 
 
 def names_of(reader: Reader, digest: Digest) -> tuple[str, ...]:
