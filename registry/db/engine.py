@@ -5,12 +5,17 @@ from __future__ import annotations
 import sqlite3
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import ConnectionPoolEntry
+
+from registry.db.prepared import Cells, copied
+
+if TYPE_CHECKING:
+    import psycopg
 
 WAIT_S: Final = 5.0
 """How long SQLite waits for its write lock before the change is tried again as a whole."""
@@ -46,7 +51,7 @@ def open_engine(url: str, *, create: bool = False) -> Engine:
     # rows are found by keys in random order, in memory or on a solid-state disk: the default of 4 is for turning disks
     # no statement here runs long enough to be worth compiling
     options = f"-c lock_timeout={int(LONGEST_WAIT_S * 1000)} -c random_page_cost=1.1 -c jit=off"
-    return create_engine(
+    engine = create_engine(
         parsed,
         pool_size=8,
         max_overflow=32,
@@ -54,6 +59,12 @@ def open_engine(url: str, *, create: bool = False) -> Engine:
         hide_parameters=True,  # an error that is logged must not tell a secret
         connect_args={"options": options, "connect_timeout": 5},
     )
+
+    @event.listens_for(engine, "do_executemany")
+    def execute(cursor: psycopg.Cursor[Any], statement: str, rows: list[Cells], _context: object) -> bool:
+        return copied(cursor, statement, rows)
+
+    return engine
 
 
 def writing(engine: Engine) -> Engine:

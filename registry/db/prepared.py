@@ -10,17 +10,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from sqlalchemy import (
     JSON,
-    BigInteger,
     ClauseElement,
-    Column,
-    ColumnElement,
     Connection,
     Dialect,
-    LargeBinary,
     Select,
     SQLColumnExpression,
     Table,
@@ -33,15 +29,17 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy import cast as cast_to
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeEngine
+
+if TYPE_CHECKING:  # loading it takes longer than most commands on SQLite
+    import psycopg
 
 Cells = Sequence[Any]
 Cell = str | int | bytes | None
 Values = Mapping[str, Cell]
 """The cells of a row by column."""
+COPY: Final = "COPY"
 _STYLES: Final[dict[str, Literal["qmark", "format"]]] = {"sqlite": "qmark", "postgresql": "format"}
 
 
@@ -90,6 +88,16 @@ def _rows(connection: Connection, text: str, values: Cells) -> Sequence[Cells]:
         return result.cursor.fetchall()
 
 
+def copied(cursor: psycopg.Cursor[Any], statement: str, rows: Iterable[Cells]) -> bool:
+    """Run a statement for many rows as a stream of them; False where it takes none."""
+    if not statement.startswith(COPY):
+        return False
+    with cursor.copy(statement.encode()) as stream:
+        for row in rows:
+            stream.write_row(row)
+    return True
+
+
 class Picked:
     """Rows of a statement whose `column` is one of the keys that another one, `keys`, gives."""
 
@@ -132,13 +140,14 @@ class Insertion:
     def __init__(self, table: Table) -> None:
         self.columns: tuple[str, ...] = tuple(column.name for column in table.columns)
         self._one = Prepared(insert(table))
-        self._many = Prepared(insert(table).from_select(self.columns, select(*map(_unnested, table.columns))))
+        quoted = ", ".join([f'"{name}"' for name in self.columns])
+        self._copy = f"{COPY} {table.name} ({quoted}) FROM STDIN"
 
     def each(self, connection: Connection, rows: Sequence[Cells]) -> None:
         """Insert every row."""
         if len(rows) > 1 and connection.dialect.name == "postgresql":
-            # one statement with an array a column: PostgreSQL's driver runs `executemany` row by row
-            self._many.run(connection, tuple(list(cells) for cells in zip(*rows, strict=True)))
+            # its driver would run `executemany` row by row; see `copied`
+            connection.exec_driver_sql(self._copy, list(rows))
         else:
             self._one.run(connection, list(rows))
 
@@ -154,9 +163,3 @@ def known_keys(table: Table, count: int) -> Prepared:
     """Which of `count` primary keys are there; their cells are given in order."""
     columns = list(table.primary_key.columns)
     return Prepared(select(*columns).where(tuple_(*columns).in_([("",) * len(columns)] * count)))
-
-
-def _unnested(column: Column[Any]) -> ColumnElement[Any]:
-    plain: dict[type, TypeEngine[Any]] = {str: Text(), int: BigInteger(), bytes: LargeBinary()}
-    array: TypeEngine[Any] = ARRAY(plain[column.type.python_type])
-    return func.unnest(bindparam(column.name, type_=array))
