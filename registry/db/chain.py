@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Final
 
 from blake3 import blake3
@@ -41,7 +42,7 @@ _HEAD: Final = Prepared(
 )
 
 _array: Final = json.JSONEncoder(separators=(",", ":")).encode
-_QUOTED: Final[dict[type | None, Callable[[Any], str]]] = {str: json.encoder.encode_basestring_ascii, int: repr}
+_QUOTED: Final[dict[type, Callable[[Any], str]]] = {str: json.encoder.encode_basestring_ascii, int: repr}
 
 Cell = int | str | bytes | float | None
 RowMark = tuple[str, str, str]
@@ -160,10 +161,10 @@ def _utf8(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
 
 
-def _type_of(cells: Sequence[Any]) -> type | None:
-    """The one type of cells; None where they have several."""
+def _type_of(cells: Sequence[Any]) -> type:
+    """The one type of cells; that of nothing where they have several."""
     first, *others = set(map(type, cells))
-    return None if others else first
+    return NoneType if others else first
 
 
 def _quoted(cells: Sequence[Any]) -> Iterable[str]:
