@@ -28,6 +28,9 @@ Answers = list[AdapterReading | Refusal]
 START: Final = f"import gc, sys; gc.disable(); from {__name__} import main; main(list(map(int, sys.argv[1:])))"
 """What Python is to run, with the descriptors of the connections behind it; what is loaded stays, and is no garbage."""
 
+OBJECTS: Final = 50_000
+"""That are new before a reading process looks for garbage: an answer of a few thousand is sent and gone."""
+
 
 class Shelf(Protocol):
     """Where the bytes of files are put that were read whole; can be sent to another process."""
@@ -77,6 +80,7 @@ def main(descriptors: Sequence[int]) -> Never:
     connections: list[Connection[Answers, Asked]] = [Connection(number) for number in descriptors]
     first, *others = connections
     gc.freeze()
+    gc.set_threshold(OBJECTS)
     gc.enable()
     for connection in others:
         if not os.fork():
