@@ -6,9 +6,10 @@ another name, is registered by itself after it. A directory that is refused is n
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,9 @@ BATCH: Final = 256
 """Adapters a transaction."""
 LOCATIONS: Final = 16_384
 """Tensors a transaction, about: they bound its memory."""
+
+OBJECTS: Final = 50_000
+"""That are new before garbage is looked for."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ def add_adapters(
         base = manifests.load(reader, resolve.digest_of(reader, base_ref), BaseManifest)
     results: dict[int, Added | NotAdded] = {}
     with (
+        _collecting_rarely(),
         context.store.shelf() as shelf,
         closing(read_many(directories, base, weight_files(context, base), jobs, shelf)) as readings,
         closing(
@@ -128,6 +133,17 @@ def add_adapters(
         tuple(item for item in ordered if isinstance(item, Added)),
         tuple(item for item in ordered if isinstance(item, NotAdded)),
     )
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Look for garbage less often: readings and rows are in no circles, and there are very many of them."""
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 _Read = tuple[int, Path, AdapterReading | Refusal]
