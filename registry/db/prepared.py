@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -84,8 +83,10 @@ class Prepared:
 
 def _rows(connection: Connection, text: str, values: Cells) -> Sequence[Cells]:
     """The driver's tuples: SQLAlchemy's rows, which know their columns' names, would cost as much again."""
-    with closing(connection.exec_driver_sql(text, values)) as result:
-        return result.cursor.fetchall()
+    result = connection.exec_driver_sql(text, values)
+    # not by the cursor alone: SQLite reads while it is fetched from, and its errors must come as SQLAlchemy's
+    rows: Sequence[Cells] = result.cursor_strategy.fetchall(result, result.cursor)
+    return rows
 
 
 def copied(cursor: psycopg.Cursor[Any], statement: str, rows: Iterable[Cells]) -> bool:
