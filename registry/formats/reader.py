@@ -29,7 +29,7 @@ START: Final = f"import gc, sys; gc.disable(); from {__name__} import main; main
 """What Python is to run, with the descriptors of the connections behind it; what is loaded stays, and is no garbage."""
 
 OBJECTS: Final = 50_000
-"""That are new before a reading process looks for garbage: an answer of a few thousand is sent and gone."""
+"""That are new before garbage is looked for where adapters are read: there are thousands, and soon gone."""
 
 
 class Shelf(Protocol):

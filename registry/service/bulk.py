@@ -25,6 +25,7 @@ from registry.errors import (
     UsageProblemError,
 )
 from registry.formats import AdapterReading, Refusal, read_many
+from registry.formats.reader import OBJECTS
 from registry.service import add, resolve
 from registry.service.base_bytes import weight_files
 from registry.service.context import Context
@@ -38,9 +39,6 @@ BATCH: Final = 256
 """Adapters a transaction."""
 LOCATIONS: Final = 16_384
 """Tensors a transaction, about: they bound its memory."""
-
-OBJECTS: Final = 50_000
-"""That are new before garbage is looked for."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def add_adapters(
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Look for garbage less often: readings and rows are in no circles, and there are very many of them."""
+    """Look for garbage less often in this process: readings and rows are in no circles, and there are very many."""
     before = gc.get_threshold()
     gc.set_threshold(OBJECTS)
     try:
