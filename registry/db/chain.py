@@ -15,7 +15,7 @@ from typing import Any, Final
 from blake3 import blake3
 from sqlalchemy import Connection, Table, func, select
 
-from registry.db.prepared import Prepared, insertion
+from registry.db.prepared import Cell, Prepared, insertion
 from registry.db.rows import AuditEventRow
 from registry.db.rows.core import table_of
 from schemas.canonical import JsonObject, canonical_bytes
@@ -41,10 +41,10 @@ _HEAD: Final = Prepared(
     select(AuditEventRow.sequence, AuditEventRow.hash).order_by(AuditEventRow.sequence.desc()).limit(1)
 )
 
-_array: Final = json.JSONEncoder(separators=(",", ":")).encode
+# a tampered key may hold what JSON has no word for, and must still be named
+_array: Final = json.JSONEncoder(separators=(",", ":"), default=repr).encode
 _QUOTED: Final[dict[type, Callable[[Any], str]]] = {str: json.encoder.encode_basestring_ascii, int: repr}
 
-Cell = int | str | bytes | float | None
 RowMark = tuple[str, str, str]
 """Table, key (JSON array of the key cells), digest of the row."""
 
@@ -178,15 +178,15 @@ def _written(cells: Sequence[Any], known: Mapping[type, _Cells]) -> Iterable[byt
     return map(_cell if kept is None else kept.__getitem__, cells)
 
 
-class _Cells(dict[Cell, bytes]):
+class _Cells(dict[Cell | float, bytes]):
     """Cells of one type as bytes, each written once: the rows of a change name the same things again and again."""
 
-    def __missing__(self, cell: Cell) -> bytes:
+    def __missing__(self, cell: Cell | float) -> bytes:
         data = self[cell] = _cell(cell)
         return data
 
 
-def _cell(value: Cell) -> bytes:
+def _cell(value: Cell | float) -> bytes:
     """A cell as bytes, such that no two lists of cells read alike."""
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogateescape")

@@ -45,11 +45,15 @@ class AuditFault:
     observed: str
 
 
+_Change = str | bytes
+"""A change as the database keeps it: SQLite takes bytes, which only tampering writes, and sorts them behind text."""
+
+
 @dataclass(frozen=True)
 class _Rows:
     """The rows found for one change: table, key, digest."""
 
-    change: str
+    change: _Change
     marks: list[chain.RowMark]
 
 
@@ -57,7 +61,7 @@ class _Rows:
 class _Marks:
     """What one event says about the rows of its change; `marks` is None when they were edited."""
 
-    change: str
+    change: _Change
     sequence: int
     marks: list[chain.RowMark] | None
 
@@ -87,6 +91,10 @@ def _chain_faults(connection: Connection, expect_head: str | None) -> Iterator[A
     before: AuditEventRow | None = None
     met = expect_head is None
     for event in _chain(connection):
+        met = met or event.hash == expect_head
+        if not _is_number(event.sequence):
+            yield _event_fault("EVENT_EDITED", event.sequence, event.change_id, "a number", repr(event.sequence))
+            continue
         following = before.sequence + 1 if before else 1
         whole = chain.event_hash(event)
         if event.sequence > following:
@@ -102,11 +110,15 @@ def _chain_faults(connection: Connection, expect_head: str | None) -> Iterator[A
             yield _event_fault(
                 "EVENT_REWRITTEN", number, change, str(event.previous), before.hash if before else "null"
             )
-        met = met or event.hash == expect_head
         before = event
     if not met:
         last = "no event" if before is None else f"{before.hash} after {before.sequence} events"
         yield AuditFault("HEAD_MISSING", _EVENT.name, "[]", None, str(expect_head), last)
+
+
+def _is_number(cell: object) -> bool:
+    """Whether a cell is what its column says: SQLite keeps what it is given."""
+    return isinstance(cell, int)
 
 
 def _follows(event: AuditEventRow, before: AuditEventRow | None) -> bool:
@@ -118,9 +130,9 @@ def _follows(event: AuditEventRow, before: AuditEventRow | None) -> bool:
 
 def _row_faults(events: Iterator[_Marks], found: Iterator[_Rows]) -> Iterator[AuditFault]:
     streams: tuple[Iterator[_Marks | _Rows], ...] = (events, found)
-    merged = heapq.merge(*streams, key=lambda item: item.change)
-    for change, group in groupby(merged, key=lambda item: item.change):
-        items = list(group)
+    merged = heapq.merge(*streams, key=lambda item: _in_order(item.change))
+    for cell, group in groupby(merged, key=lambda item: item.change):
+        change, items = str(cell), list(group)
         event = next((item for item in items if isinstance(item, _Marks)), None)
         rows = [mark for item in items if isinstance(item, _Rows) for mark in item.marks]
         if event is None:
@@ -162,18 +174,22 @@ def _events(connection: Connection) -> Iterator[_Marks]:
 
 def _found(connection: Connection) -> Iterator[_Rows]:
     streams = [_table_marks(connection, table) for table in guards.guarded_tables() if table is not _EVENT]
-    merged = heapq.merge(*streams, key=itemgetter(0))
+    merged = heapq.merge(*streams, key=lambda item: _in_order(item[0]))
     for change, group in groupby(merged, key=itemgetter(0)):
         yield _Rows(change, [mark for _, mark in group])
 
 
-def _table_marks(connection: Connection, table: Table) -> Iterator[tuple[str, chain.RowMark]]:
+def _in_order(change: _Change) -> tuple[bool, _Change]:
+    return isinstance(change, bytes), change
+
+
+def _table_marks(connection: Connection, table: Table) -> Iterator[tuple[_Change, chain.RowMark]]:
     # raw cells: what the driver gives, whatever a tampered cell has become
     cells = [type_coerce(column, NullType()) for column in table.columns]
     place = [column.name for column in table.columns].index("change_id")
     for rows in batches(_stream(connection, select(*cells).order_by(table.c.change_id)), BLOCK):
         for row, mark in zip(rows, chain.marks(table, rows), strict=True):
-            yield str(row[place]), mark
+            yield row[place], mark
 
 
 def _stream(connection: Connection, statement: Executable) -> Iterator[Any]:
@@ -182,4 +198,4 @@ def _stream(connection: Connection, statement: Executable) -> Iterator[Any]:
 
 
 def _event_fault(code: FaultCode, number: int, change: str | None, expected: str, observed: str) -> AuditFault:
-    return AuditFault(code, _EVENT.name, f"[{number}]", change, expected, observed)
+    return AuditFault(code, _EVENT.name, json.dumps([number], default=repr), change, expected, observed)

@@ -50,11 +50,13 @@ def verify(
     context.require("admin")
     with context.database.reading() as reader:
         rows = list(_rows(reader, ref))
-        faults = [fault for row in rows for fault in _manifest_faults(row)]
+        broken = {row.digest: tuple(_manifest_faults(row)) for row in rows}
+        faults = [fault for found in broken.values() for fault in found]
         if ref is None:
             faults += [_audit_fault(item) for item in verify_audit(reader, expect_head)]
-        broken = {fault.subject for fault in faults} | purges.purged(reader, (row.digest for row in rows))
-        sound = [row for row in rows if row.digest not in broken]
+        whole = [row for row in rows if not broken[row.digest]]
+        gone = purges.purged(reader, (row.digest for row in whole))
+        sound = [row for row in whole if row.digest not in gone]
         adapters = [
             manifests.load(reader, row.digest, AdapterManifest) for row in sound if row.kind == AdapterManifest.KIND
         ]
@@ -79,8 +81,8 @@ def verify(
             manifests=len(rows),
             blobs=len(named),
             tensors=len(wanted) if deep else 0,
-            audit_events=head.sequence if head else 0,
-            head=head.hash if head else None,
+            audit_events=head.sequence if head and isinstance(head.sequence, int) else 0,
+            head=_text(head.hash) if head else None,
             deep=deep,
             faults=tuple(faults),
         )
@@ -239,4 +241,10 @@ def _faults(error: ProblemError, subject: str) -> Iterator[Fault]:
 
 
 def _fault(code: str, subject: str, expected: str, observed: str, hint: str) -> Fault:
-    return Fault(code=code, subject=subject, expected=expected, observed=observed, hint=hint)
+    told = {"subject": subject, "expected": expected, "observed": observed, "hint": hint}
+    return Fault(code=code, **{key: _text(cell) for key, cell in told.items()})
+
+
+def _text(cell: object) -> str:
+    """A cell to be told: a damaged one may hold bytes, or text that no encoding can write."""
+    return str(cell).encode("utf-8", "backslashreplace").decode()

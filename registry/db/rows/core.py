@@ -36,11 +36,11 @@ class ExactBytes(LargeBinary):
         return lambda value: None if value is None else as_bytes(value)
 
 
-def as_bytes(value: bytes | memoryview | str) -> bytes:
-    """Bytes from whatever the driver gives."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    return bytes(value)
+def as_bytes(value: object) -> bytes:
+    """Bytes from whatever the driver gives: of a damaged cell that may be text or a number."""
+    if isinstance(value, bytes | memoryview):
+        return bytes(value)
+    return str(value).encode("utf-8", "surrogateescape")
 
 
 class Row(MappedAsDataclass, DeclarativeBase, kw_only=True):

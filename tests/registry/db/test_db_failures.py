@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, select, text
 
 from registry.db import Change, Database, manifests, names
+from registry.db.prepared import Prepared
 from registry.db.rows import NameRow
 from registry.db.verify import verify_audit
 from registry.errors import ConflictError, InternalError, UnavailableError
@@ -158,6 +159,25 @@ def test_a_file_that_is_no_database_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(b"not a database" * 1000)
     with Database(f"sqlite:///{path}") as database, pytest.raises(InternalError) as caught:
         store(database, base())
+    assert caught.value.code == "DATABASE_DAMAGED"
+
+
+def test_a_page_that_is_damaged_behind_the_first_rows_is_told_as_one(tmp_path: Path, sqlite_template: Path) -> None:
+    path = tmp_path / "registry.db"
+    path.write_bytes(sqlite_template.read_bytes())
+    rows = [{"name": f"name-{number:05}", "kind": "adapter", "created": "now"} for number in range(5000)]
+    with Database(f"sqlite:///{path}") as database:
+        database.change("names", ME, lambda change: change.write(NameRow, rows))
+    pages = path.read_bytes()
+    last = pages.rindex(b"name-04999adapternow") // 4096
+    path.write_bytes(pages[: last * 4096] + b"\xff" * 4096 + pages[(last + 1) * 4096 :])
+    every = Prepared(select(NameRow.name, NameRow.created))
+    with (
+        Database(f"sqlite:///{path}") as database,
+        pytest.raises(InternalError) as caught,
+        database.reading() as reader,
+    ):
+        every.all(reader.connection)
     assert caught.value.code == "DATABASE_DAMAGED"
 
 

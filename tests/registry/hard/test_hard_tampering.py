@@ -189,6 +189,23 @@ EDITS = {
 }
 
 
+BYTES, BROKEN_TEXT = "x'ff00'", "CAST(x'ff' AS TEXT)"
+ANOTHER_KEY = {"ROW_INSERTED", "ROW_MISSING"}
+OF_ANOTHER_TYPE = (
+    ("audit_event", "sequence", BYTES, {"EVENT_EDITED"}),
+    ("audit_event", "sequence", "'last'", {"EVENT_EDITED"}),
+    ("audit_event", "change_id", BYTES, {"EVENT_EDITED"}),
+    ("audit_event", "hash", BYTES, {"EVENT_EDITED"}),
+    ("manifest", "digest", BYTES, ANOTHER_KEY),
+    ("manifest", "digest", BROKEN_TEXT, ANOTHER_KEY),
+    ("manifest", "data", "1.5", {"ROW_EDITED", "MANIFEST_DIGEST_MISMATCH"}),
+    ("manifest", "kind", BYTES, {"ROW_EDITED"}),
+    ("name_version", "name", BYTES, ANOTHER_KEY),
+    ("edge", "change_id", BROKEN_TEXT, {"ROW_MISSING", "EVENT_MISSING"}),
+)
+"""Cells that SQLite takes whatever their column says, and the codes that must be among those of what is found."""
+
+
 def make_scene(house: House, warmed: Warmed) -> Scene:
     """Furnish, compose, publish, and bring everything into the one database file."""
     with house.furnish().open() as registry:
@@ -257,6 +274,19 @@ def test_an_edit_is_named_and_nothing_else_is_blamed(scene: Scene, name: str) ->
     edit = EDITS[name]
     edit.act(scene)
     assert found(scene) == {(code, scene.fill(subject)) for code, subject in edit.found}
+
+
+def test_cells_of_another_type_are_found_and_told(scene: Scene) -> None:
+    if not scene.on_sqlite:  # PostgreSQL takes none
+        return
+    whole = scene.file.read_bytes()
+    for table, column, cell, codes in OF_ANOTHER_TYPE:
+        scene.file.write_bytes(whole)
+        scene.sql(f"UPDATE {table} SET {column} = {cell} WHERE rowid = (SELECT max(rowid) FROM {table})")
+        with scene.house.open() as registry:
+            told = registry.verify(deep=True)
+        assert codes <= {fault.code for fault in told.faults}, (table, column, cell)
+        assert told.model_dump_json()
 
 
 def test_a_history_rewritten_with_fitting_hashes_is_found_by_the_head_kept_elsewhere(scene: Scene) -> None:
